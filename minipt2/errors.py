@@ -1,0 +1,60 @@
+"""Every exception minipt2 raises on purpose, and the frame summaries they carry.
+
+Upstream: ``torch._dynamo.exc``. Imported by every room; imports none of them.
+"""
+from __future__ import annotations
+
+import linecache
+from typing import NamedTuple
+
+
+class UserFrame(NamedTuple):
+    """One line of the user's program: where a node, a break or an error came from."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+    @classmethod
+    def at(cls, file: str, line: int, function: str) -> "UserFrame":
+        return cls(file, line, function, linecache.getline(file, line).strip())
+
+    def __str__(self) -> str:
+        text = f"\n    {self.text}" if self.text else ""
+        return f'File "{self.file}", line {self.line}, in {self.function}{text}'
+
+
+class Minipt2Error(RuntimeError):
+    """Base of all errors raised by minipt2 itself."""
+
+
+class Unsupported(Minipt2Error):
+    """Something that cannot be captured: a graph break, or with ``fullgraph=True`` an error.
+
+    ``code`` is a stable name of the catalogue of reasons (``MP101`` ...), ``reason`` says what was met,
+    ``advice`` what the user can do, ``frames`` the user's lines from outermost to innermost.
+    """
+
+    def __init__(self, code: str, reason: str, advice: str = "", frames: tuple[UserFrame, ...] = ()):
+        super().__init__(reason)
+        self.code, self.reason, self.advice, self.frames = code, reason, advice, frames
+
+    def __str__(self) -> str:
+        lines = [f"[{self.code}] {self.reason}"]
+        lines += [f"  {frame}" for frame in self.frames]
+        if self.advice:
+            lines.append(f"  What to do: {self.advice}")
+        return "\n".join(lines)
+
+
+class BackendError(Minipt2Error):
+    """A backend failed to compile a captured graph; ``__cause__`` holds the original error."""
+
+
+class CompilerNotFound(Minipt2Error):
+    """No working C compiler: the inductor backend then runs every kernel through eager."""
+
+
+class InvalidArgument(Minipt2Error, ValueError):
+    """An unknown backend, mode or option; the message lists the ones that exist."""
