@@ -1,0 +1,89 @@
+"""The loop-level op set: what an ``inner_fn`` may say about one element of a loop nest.
+
+``inner_fn(index)`` calls ``ops.load``, ``ops.add`` ... on opaque values. What a call *means* is decided by the handler
+installed at that moment: record a body, count reads, print text, evaluate numbers. That is the define-by-run IR of the 2022
+TorchInductor (upstream: ``torch._inductor.ops_handler`` and ``virtualized``).
+
+Dtypes: a value carries a logical torch dtype. bfloat16 and float16 values are held and computed in float32; ``to_dtype`` and ``store``
+round them. Indices are sympy expressions over loop variables; ``indirect`` turns a value into such a symbol.
+"""
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterator
+
+import sympy
+import torch
+
+UNARY = (
+    "abs neg exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc erfinv lgamma digamma floor ceil round trunc sign signbit isnan isinf bitwise_not logical_not sigmoid relu"
+).split()
+BINARY = (
+    "add sub mul div floordiv truncdiv fmod remainder pow atan2 maximum minimum fmax fmin eq ne lt le gt ge bitwise_and "
+    "bitwise_or bitwise_xor shift_left shift_right copysign nextafter hypot logical_and logical_or"
+).split()
+TO_BOOL = frozenset("isnan isinf signbit logical_not logical_and logical_or eq ne lt le gt ge".split())
+REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford")
+"""Kinds for ``reduce``. ``welford`` yields (mean, m2); argmax/argmin yield int64 positions in the flattened reduction space, first wins; max/min propagate NaN."""
+
+
+class Ops:
+    """Forwards every op to the handler on top of the stack. Use the module attribute ``ops``."""
+
+    def __init__(self) -> None:
+        self._stack: list[Any] = []
+
+    @contextlib.contextmanager
+    def use(self, handler: Any) -> Iterator[Any]:
+        self._stack.append(handler)
+        try:
+            yield handler
+        finally:
+            self._stack.pop()
+
+    def load(self, name: str, index: sympy.Expr) -> Any:
+        return self._stack[-1].load(name, index)
+
+    def store(self, name: str, index: sympy.Expr, value: Any, mode: str | None = None) -> None:
+        """``mode``: None or ``"atomic_add"``."""
+        return self._stack[-1].store(name, index, value, mode)
+
+    def reduce(self, kind: str, value: Any, dtype: torch.dtype) -> Any:
+        """Reduce ``value`` over all reduction variables; ``dtype`` is the accumulator's and result's."""
+        return self._stack[-1].reduce(kind, value, dtype)
+
+    def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
+        return self._stack[-1].constant(value, dtype)
+
+    def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Any:
+        """The number ``expr`` (an index expression) as a value."""
+        return self._stack[-1].index_expr(expr, dtype)
+
+    def indirect(self, value: Any, size: sympy.Expr, check: bool = True) -> sympy.Symbol:
+        """Use an integer value as an index: negative ones wrap by ``size``; ``check`` raises IndexError outside it."""
+        return self._stack[-1].indirect(value, size, check)
+
+    def masked(self, mask: Any, body: Callable[[], Any], other: bool | int | float) -> Any:
+        """``body()`` where ``mask`` holds, the number ``other`` elsewhere; loads in ``body`` happen only under the mask."""
+        return self._stack[-1].masked(mask, body, other)
+
+    def to_dtype(self, x: Any, dtype: torch.dtype) -> Any:
+        return self._stack[-1].to_dtype(x, dtype)
+
+    def bitcast(self, x: Any, dtype: torch.dtype) -> Any:
+        return self._stack[-1].bitcast(x, dtype)
+
+    def where(self, cond: Any, a: Any, b: Any) -> Any:
+        return self._stack[-1].where(cond, a, b)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name in _UNARY_SET:
+            return lambda x: self._stack[-1].unary(name, x)
+        if name in _BINARY_SET:
+            return lambda a, b: self._stack[-1].binary(name, a, b)
+        raise AttributeError(f"no loop-level op {name!r}")
+
+
+_UNARY_SET, _BINARY_SET = frozenset(UNARY), frozenset(BINARY)
+ops = Ops()
