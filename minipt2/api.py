@@ -1,0 +1,165 @@
+"""The public API: ``compile`` and its companions.
+
+In: a user's module or function. Out: something that behaves the same and runs compiled graphs. It composes ``dynamo``
+(capture) with a callable of ``backends``; upstream counterpart: ``torch.compile`` and ``torch._dynamo.eval_frame``.
+"""
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import types
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from . import backends, dynamo, trace
+from .config import config
+from .errors import InvalidArgument
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+OPTIONS = ("fusion", "freeze", "onednn", "channels_last", "max_fusion_size")
+"""Settings of ``config`` that ``options=`` may override for one compiled function."""
+
+
+def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None, backend: str | Callable = "inductor",
+            mode: str | None = None, options: dict[str, Any] | None = None, disable: bool = False) -> Any:
+    """Return ``model`` compiled: same calls, same numbers, fewer kernels.
+
+    ``model``: an ``nn.Module`` (gives an ``OptimizedModule``), a function or method, or nothing, for use as a decorator with arguments.
+    ``fullgraph``: raise ``Unsupported`` where the graph would break. ``dynamic``: reserved for symbolic sizes; today every size is
+    static and a new one is a new compilation. ``backend``: a name of ``list_backends()`` or a callable ``(gm, example_inputs) -> callable``.
+    ``mode``: one of ``MODES``; on a CPU all of them generate the default code. ``options``: overrides of the settings named in ``OPTIONS``.
+    Raises ``InvalidArgument`` at once for an unknown backend, mode or option. Follows ``torch.compile``.
+    """
+    settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
+    call_backend = _resolve(backend, mode, options)
+    if model is None:
+        return functools.partial(compile, **settings, disable=disable)
+    if disable:
+        return model
+    if isinstance(model, nn.Module):
+        return _optimize_module(model, settings, call_backend)
+    if isinstance(model, type) or not callable(model):
+        raise InvalidArgument(f"minipt2.compile takes a module, a function or nothing (as a decorator), not {model!r}")
+    if not isinstance(model, (types.FunctionType, types.MethodType)):
+        model = _as_function(model)
+    return dynamo.optimize(model, call_backend, fullgraph=fullgraph, dynamic=dynamic)
+
+
+def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> Callable:
+    """The backend as a callable that applies ``options`` while it compiles."""
+    if mode is not None and mode not in MODES:
+        raise InvalidArgument(f"no mode {mode!r}; there are {', '.join(MODES)}")
+    unknown = sorted(set(options or ()) - set(OPTIONS))
+    if unknown:
+        raise InvalidArgument(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    call = backends.lookup(backend)
+    if not options:
+        return call
+
+    @functools.wraps(call)
+    def with_options(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable:
+        with config.patch(**options):
+            return call(gm, example_inputs)
+    return with_options
+
+
+def _as_function(target: Callable) -> types.FunctionType:
+    """A Python function that calls ``target``: gives callables without a code object of their own a frame to capture."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+    name = getattr(target, "__name__", type(target).__name__)
+    # a code object of its own: entries are kept per code object, and two models must not share a recompile limit
+    call.__code__ = call.__code__.replace(co_name=name)
+    call.__name__ = name
+    return call
+
+
+class OptimizedModule:
+    """Mixin of the class made for each compiled module: calls are compiled, everything else is the module's own.
+
+    A compiled module *shares the ``__dict__``* of the module within. Parameters, buffers, hooks, ``training``, ``state_dict`` keys and
+    attributes are therefore the same objects in both, ``isinstance`` holds, and methods that call ``self(...)`` run compiled.
+    ``_orig_mod`` is the module within.
+    """
+
+    _orig_mod: nn.Module
+    _settings: dict[str, Any]
+    _compiled_call: Callable
+    _compiled_forward: Callable
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Deliberately does not continue: the user's own ``__init_subclass__`` must not see a class they never wrote."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return type(self)._compiled_call(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return type(self)._compiled_forward(*args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+        return compile(copy.deepcopy(self._orig_mod, memo), **self._settings)
+
+    def __copy__(self) -> nn.Module:
+        return compile(copy.copy(self._orig_mod), **self._settings)
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        return _recompile, (self._orig_mod, self._settings)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*dir(self._orig_mod), "_orig_mod"})
+
+
+def _recompile(module: nn.Module, settings: dict[str, Any]) -> nn.Module:
+    return compile(module, **settings)
+
+
+def _optimize_module(module: nn.Module, settings: dict[str, Any], call_backend: Callable) -> nn.Module:
+    if isinstance(module, OptimizedModule):
+        module = module._orig_mod
+    kind = type(module)
+    optimize = functools.partial(dynamo.optimize, backend=call_backend, fullgraph=settings["fullgraph"], dynamic=settings["dynamic"])
+    namespace = {
+        "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
+        "_orig_mod": module, "_settings": settings,
+        "_compiled_call": staticmethod(optimize(_as_function(module))),
+        "_compiled_forward": staticmethod(optimize(_as_function(module.forward))),
+    }
+    if "forward" in kind.__dict__ or hasattr(kind, "forward"):
+        signature = inspect.signature(kind.forward)
+        namespace["forward"] = _with_signature(OptimizedModule.forward, signature)
+    # type.__new__ itself, so that a metaclass with a registry does not register this class
+    compiled_kind = type.__new__(type(kind), kind.__name__, (OptimizedModule, kind), namespace)
+    compiled = object.__new__(compiled_kind)
+    object.__setattr__(compiled, "__dict__", module.__dict__)
+    return compiled
+
+
+def _with_signature(function: Callable, signature: inspect.Signature) -> Callable:
+    """A copy of ``function`` that reports ``signature``: libraries look at ``forward``'s parameters."""
+    clone = types.FunctionType(function.__code__, function.__globals__, "forward", function.__defaults__, function.__closure__)
+    clone.__signature__ = signature
+    return clone
+
+
+def disable(fn: Callable | None = None) -> Callable:
+    """Run ``fn`` (and what it calls) as plain Python always; a call of it inside compiled code is a graph break. Usable as a decorator."""
+    return disable if fn is None else dynamo.disable(fn)
+
+
+def reset() -> None:
+    """Forget every compiled entry and counter; disk caches stay. Compiled functions compile anew at their next call."""
+    dynamo.reset()
+    trace.reset()
+
+
+def is_compiling() -> bool:
+    """False when plain Python runs; True where a captured function asks while it is being captured."""
+    return dynamo.is_compiling()
+
+
+def counters() -> dict[str, int]:
+    """Events since the last ``reset``: ``graphs``, ``breaks``, ``recompiles``, ``kernels``, ``fallbacks`` and more."""
+    return trace.counters()

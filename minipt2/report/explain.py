@@ -1,0 +1,76 @@
+"""``explain(fn)(*args)``: run once under a listener and list graphs, operators, breaks, kernels and code."""
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import torch
+
+from .. import api, trace
+from ..errors import Unsupported
+
+
+@dataclass
+class Explanation:
+    """What one call compiled. Print it."""
+
+    graphs: list[torch.fx.GraphModule] = field(default_factory=list)
+    breaks: list[Unsupported] = field(default_factory=list)
+    guards: list[Any] = field(default_factory=list)
+    code: list[tuple[str, str]] = field(default_factory=list)
+    """(name, text) of every generated source: C and wrapper modules."""
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def break_count(self) -> int:
+        return len(self.breaks)
+
+    def ops(self, graph: int) -> Counter[str]:
+        """How often each function is called in a captured graph."""
+        calls = (n for n in self.graphs[graph].graph.nodes if n.op in ("call_function", "call_method"))
+        return Counter(n.target if isinstance(n.target, str) else getattr(n.target, "__name__", str(n.target)) for n in calls)
+
+    def listen(self, stage: str, name: str, payload: Any) -> None:
+        if stage == "graph":
+            self.graphs.append(payload)
+        elif stage == "breaks":
+            self.breaks.append(payload)
+        elif stage == "guards":
+            self.guards.append(payload)
+        elif stage == "code":
+            self.code.append((name, str(payload)))
+
+    def __str__(self) -> str:
+        lines = [f"{self.graph_count} graphs, {self.break_count} breaks, {self.counters.get('kernels', 0)} kernels, "
+                 f"{self.counters.get('fallbacks', 0)} fallbacks"]
+        for k, _ in enumerate(self.graphs):
+            ops = self.ops(k)
+            lines.append(f"graph {k}: {sum(ops.values())} ops: " + ", ".join(f"{name} x{n}" for name, n in ops.most_common(12)))
+        lines += [f"break {k}: {reason}" for k, reason in enumerate(self.breaks)]
+        return "\n".join(lines)
+
+
+def explain(fn: Callable, **settings: Any) -> Callable[..., Explanation]:
+    """``explain(fn)(*args)`` compiles ``fn`` anew (``settings`` as for ``compile``), calls it once and says what happened.
+
+    ``fn`` may be plain or already compiled. The call's result is dropped; its side effects happen.
+    """
+
+
+    def run(*args: Any, **kwargs: Any) -> Explanation:
+        found = Explanation()
+        target = getattr(fn, "_orig_mod", getattr(fn, "__wrapped__", fn))
+        before = trace.counters()
+        unsubscribe = trace.subscribe(found.listen)
+        try:
+            api.compile(target, **settings)(*args, **kwargs)
+        finally:
+            unsubscribe()
+        found.counters = {k: v - before.get(k, 0) for k, v in trace.counters().items()}
+        return found
+    return run
