@@ -1,0 +1,35 @@
+# make demo   set up, then compile a CNN and a transformer, for inference and training, and print a table
+# make test   set up, then lint the layering and run the tests
+# make bench  set up, then time eager, minipt2 and torch.compile side by side (minutes)
+#
+# Variables: PYTHON (interpreter for the environment), VENV (where it goes), TORCH (the torch requirement).
+
+PYTHON ?= python3
+VENV   ?= .venv
+TORCH  ?= torch==2.13.0
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test bench setup clean
+
+setup: $(STAMP)
+
+# torch first and pinned: an unpinned torch would bring a CUDA build of several gigabytes.
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,models]"
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/python -m minipt2.bench --demo
+
+test: setup
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q -m "not speed" tests
+
+bench: setup
+	$(BIN)/python -m minipt2.bench --peer torch.compile
+
+clean:
+	rm -rf $(VENV) build *.egg-info
