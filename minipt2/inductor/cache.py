@@ -1,0 +1,240 @@
+"""The C toolchain, and what it made, kept on disk by content.
+
+``compile_c(text)`` turns generated C into a loaded library. A library's name is the hash of everything it depends on (text,
+flags, compiler, CPU); files appear by atomic rename, end in a checksum and are made again when that does not fit. A cache folder that cannot
+be used is replaced by a private temporary one, so that a full or read-only disk costs time and nothing else.
+``load_entry``/``store_entry`` keep what ``compile_graph`` made of a whole graph, so that a second process skips it.
+Upstream: ``torch._inductor.codecache`` and ``torch._inductor.cpp_builder``.
+"""
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, Iterator, Sequence
+
+import torch
+
+from ..config import config
+from ..errors import BackendError, CompilerNotFound
+
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-w")
+"""No ``-ffast-math``: NaN, infinities and signed zeros keep their meaning."""
+_MAGIC = b"minipt2\0"
+_loaded: dict[str, ctypes.CDLL] = {}
+
+
+def digest(*parts: str | bytes) -> str:
+    """Hex name for content; each part is length-prefixed, so that parts can't run into each other."""
+    h = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        h.update(len(data).to_bytes(8, "little"))
+        h.update(data)
+    return h.hexdigest()[:40]
+
+
+# ------------------------------------------------------------------ toolchain
+def find_compiler() -> tuple[str, ...]:
+    """Command of the C compiler: ``config.cc``, ``$CC``, then gcc, clang, cc. Raises CompilerNotFound when there is none."""
+    named = config.cc or os.environ.get("CC", "")
+    for candidate in [named] if config.cc else [named, "gcc", "clang", "cc"]:
+        command = shlex.split(candidate)
+        path = shutil.which(command[0]) if command else None
+        if path is not None:
+            return (path, *command[1:])
+    raise CompilerNotFound(f"no C compiler found (looked for {named or 'gcc, clang, cc'}); install gcc or set MINIPT2_CC")
+
+
+@functools.cache
+def compiler_identity(command: tuple[str, ...]) -> str:
+    """Tells compilers apart without starting one (a start costs 5 ms in each process)."""
+    path = os.path.realpath(command[0])
+    stat = os.stat(path)
+    return f"{path} {stat.st_size} {stat.st_mtime_ns} {' '.join(command[1:])}"
+
+
+@functools.cache
+def cpu_identity() -> str:
+    """``-march=native`` means this CPU: its model and features belong to the key."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        import platform
+        return platform.processor() + platform.machine()
+    keep = ("model name", "flags", "Features", "CPU part", "CPU implementer")
+    return "\n".join(sorted({line for line in text.splitlines() if line.startswith(keep)}))
+
+
+@functools.cache
+def link_flags(command: tuple[str, ...]) -> tuple[str, ...]:
+    """Libraries to link. OpenMP is torch's own libgomp, named by path, so that eager and generated loops share one thread pool."""
+    is_clang = "clang" in os.path.basename(os.path.realpath(command[0]))
+    bundled = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
+    openmp = ("-fopenmp",) if is_clang or not bundled else (str(bundled[0]),)
+    return (*openmp, "-lm", *(("-lmvec",) if _has_libmvec() else ()))
+
+
+def _has_libmvec() -> bool:
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libmvec.so.1")
+        return True
+    return False
+
+
+def toolchain_identity() -> str:
+    """Everything besides the text that decides what a library does."""
+    command = find_compiler()
+    return "\n".join([compiler_identity(command), cpu_identity(), *FLAGS, *link_flags(command)])
+
+
+# ------------------------------------------------------------------ folders and files
+@functools.cache
+def _private_folder() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="minipt2-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def folder() -> Path:
+    """Where artifacts are kept: the cache folder if it is ours and can be written, else a private one that goes with the process."""
+    path = config.cache_path()
+    if not config.disk_cache:
+        return _private_folder()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        stat = path.stat()
+    except OSError:
+        return _private_folder()
+    # code is loaded from here: a folder that others may write is not trusted
+    ours = stat.st_uid == os.getuid() and not stat.st_mode & 0o022
+    return path if ours and os.access(path, os.W_OK | os.X_OK) else _private_folder()
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; without one (no locks on this file system) work may be done twice, which is harmless."""
+    try:
+        handle = open(path, "w")
+    except OSError:
+        yield
+        return
+    with handle:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _seal(data: bytes) -> bytes:
+    return data + _MAGIC + hashlib.sha256(data).digest()
+
+
+def _unseal(path: Path) -> bytes | None:
+    """The content of a sealed file; None when it is missing or damaged."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    body, magic, check = data[:-40], data[-40:-32], data[-32:]
+    return body if magic == _MAGIC and hashlib.sha256(body).digest() == check else None
+
+
+def _write(path: Path, data: bytes) -> Path:
+    """Put a sealed file in place atomically; falls back to the private folder when the disk refuses. Returns where it is."""
+    for target in (path, _private_folder() / path.name):
+        temporary = target.with_name(f"{target.name}.{os.getpid()}.{id(data):x}.tmp")
+        try:
+            temporary.write_bytes(_seal(data))
+            os.replace(temporary, target)
+            return target
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            failure = error
+    raise failure
+
+
+# ------------------------------------------------------------------ libraries
+def compile_c(text: str | Sequence[str]) -> ctypes.CDLL:
+    """Compile C source (several texts: translation units, built side by side) into a loaded shared library.
+
+    Raises CompilerNotFound without a compiler, BackendError when the compiler rejects the text.
+    """
+    units = [text] if isinstance(text, str) else list(text)
+    key = digest(toolchain_identity(), *units)
+    if key in _loaded:
+        return _loaded[key]
+    path = folder() / f"{key}.so"
+    library = _load(path)
+    if library is None:
+        with _locked(path.with_suffix(".lock")):
+            library = _load(path) or _load(_write(path, _build(units)), fresh=True)
+        with contextlib.suppress(OSError):
+            path.with_suffix(".lock").unlink()
+    return _loaded.setdefault(key, library)
+
+
+def _load(path: Path, fresh: bool = False) -> ctypes.CDLL | None:
+    """None when the file is missing, damaged or does not load here; a fresh file that does not load is an error."""
+    if _unseal(path) is None:
+        return None
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        if fresh:
+            raise BackendError(f"the compiled library does not load: {error}") from error
+        return None
+
+
+def _build(units: Sequence[str]) -> bytes:
+    command = find_compiler()
+    with tempfile.TemporaryDirectory(prefix="minipt2-build-") as name:
+        build = Path(name)
+        compiling, objects = [], []
+        for k, text in enumerate(units):
+            source = build / f"unit{k}.c"
+            source.write_text(text)
+            objects.append(source.with_suffix(".o"))
+            compiling.append(_start([*command, *FLAGS, "-c", str(source), "-o", str(objects[-1])]))
+        for process, text in zip(compiling, units):
+            _finish(process, text)
+        library = build / "out.so"
+        _finish(_start([*command, "-shared", *map(str, objects), "-o", str(library), *link_flags(command)]), "")
+        return library.read_bytes()
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _finish(process: subprocess.Popen[str], text: str) -> None:
+    _, messages = process.communicate()
+    if process.returncode:
+        head = "\n".join(messages.splitlines()[:8])
+        kept = _private_folder() / f"rejected-{digest(text)[:12]}.c"
+        kept.write_text(text)
+        raise BackendError(f"the C compiler failed on generated code (kept as {kept}):\n{head}")
+
+
+# ------------------------------------------------------------------ whole graphs
+def load_entry(key: str) -> dict[str, Any] | None:
+    """What ``store_entry`` kept under ``key``; None when missing or damaged."""
+    data = _unseal(folder() / f"{key}.json") if config.disk_cache else None
+    return None if data is None else json.loads(data)
+
+
+def store_entry(key: str, entry: dict[str, Any]) -> None:
+    """Keep a JSON-able description of a compiled graph. A disk that refuses is no error."""
+    if config.disk_cache:
+        with contextlib.suppress(OSError):
+            _write(folder() / f"{key}.json", json.dumps(entry).encode())
