@@ -1,0 +1,122 @@
+"""Command line of the bench.
+
+    python -m minipt2.bench                                       all sample models against eager
+    python -m minipt2.bench --peer torch.compile --json out.json  three side by side (minutes: the peer compiles for long)
+    python -m minipt2.bench --demo                                a CNN and a transformer, quick
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from .. import models
+from ..report import measure
+from .runner import Row, run
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m minipt2.bench", description="eager, minipt2 and a peer, interleaved")
+    parser.add_argument("--models", help=f"comma list of {', '.join(models.NAMES)} (default: all)")
+    parser.add_argument("--phase", default="infer,train", help="infer, train or both")
+    parser.add_argument("--peer", choices=["torch.compile"], help="measure it in the same rounds")
+    parser.add_argument("--size", default="bench", choices=models.SIZES)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=1, help="1: CPU time of the process; more: wall clock")
+    parser.add_argument("--unpinned", action="store_true", help="leave malloc as it is (eager then pays for fresh pages)")
+    parser.add_argument("--memory", action="store_true", help="peak memory of a step, in child processes")
+    parser.add_argument("--warm", action="store_true", help="first call of a second process, with a warm disk cache")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there")
+    parser.add_argument("--demo", action="store_true", help="resnet18 and gpt2, few rounds")
+    args = parser.parse_args(argv)
+    args.names = args.models.split(",") if args.models else list(models.NAMES)
+    if args.demo:
+        args.names, args.rounds = ["resnet18", "gpt2"], 7
+    unknown = set(args.names) - set(models.NAMES)
+    if unknown:
+        parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(models.NAMES)}")
+    args.phases = args.phase.split(",")
+    if set(args.phases) - {"infer", "train"}:
+        parser.error("--phase takes infer, train or infer,train")
+    return args
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = parse(argv)
+    console = Console()
+    pinned = not args.unpinned and measure.pin_malloc()
+    rows: list[Row] = []
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=len(args.names) * len(args.phases))
+        for name in args.names:
+            for phase in args.phases:
+                progress.update(task, description=f"{name} {phase}: compiling and timing ({len(rows) + 1} of {progress.tasks[0].total:.0f})",
+                                advance=1)
+                rows.append(measured(name, phase, args))
+    console.print(table(rows, args.peer))
+    console.print(summary(rows, args, pinned))
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"machine": machine(), "threads": args.threads, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
+    return 1 if any(row.error for row in rows) else 0
+
+
+def measured(name: str, phase: str, args: argparse.Namespace) -> Row:
+    """A row, or a row that says what went wrong: one model's failure must not lose the others' results."""
+    try:
+        return run(name, phase, size=args.size, peer=bool(args.peer), rounds=args.rounds, threads=args.threads,
+                   memory=args.memory, warm=args.warm)
+    except Exception as error:
+        return Row(name, phase, error=f"{type(error).__name__}: {error}")
+
+
+def table(rows: list[Row], peer: str | None) -> Table:
+    out = Table(title="time per step")
+    heads = ["model", "phase", "eager ms", "minipt2 ms", "speed-up"]
+    heads += ["peer ms", "over peer", "peer compile s"] if peer else []
+    heads += ["compile s", "warm s", "kernels", "breaks", "max error", "peak MiB (eager)"]
+    for head in heads:
+        out.add_column(head, justify="left" if head in ("model", "phase") else "right")
+    for row in rows:
+        if row.error:
+            out.add_row(row.model, row.phase, f"[red]{row.error[:80]}[/red]")
+            continue
+        cells = [row.model, row.phase, f"{row.ms['eager']:.2f}", f"{row.ms['minipt2']:.2f}", f"{row.speedup['eager']:.2f}"]
+        if peer:
+            cells += [f"{row.ms[peer]:.2f}", f"{row.speedup[peer]:.2f}", f"{row.compile_s[peer]:.1f}"]
+        memory = f"{row.peak_mib['minipt2']:.0f} ({row.peak_mib['eager']:.0f})" if row.peak_mib else ""
+        cells += [f"{row.compile_s['minipt2']:.2f}", "" if row.warm_s is None else f"{row.warm_s:.2f}", str(row.kernels),
+                  str(row.breaks), f"{row.max_error:.1e}", memory]
+        out.add_row(*cells)
+    return out
+
+
+def summary(rows: list[Row], args: argparse.Namespace, pinned: bool) -> str:
+    lines = []
+    for phase in args.phases:
+        good = [row for row in rows if row.phase == phase and not row.error]
+        for who in ("eager", args.peer):
+            if who and good:
+                values = [row.speedup[who] for row in good]
+                lines.append(f"{phase}: {measure.geometric_mean(values):.3f} times {who} (geometric mean of {len(values)}, worst {min(values):.2f})")
+    clock = "process CPU time" if args.threads == 1 else "wall clock"
+    lines.append(f"{args.threads} thread(s), {clock}, {args.rounds} interleaved rounds, freed pages {'kept (mallopt)' if pinned else 'left to malloc'}; "
+                 f"torch {torch.__version__}, Python {platform.python_version()}")
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    return {"torch": torch.__version__, "python": platform.python_version(), "cpu": torch.backends.cpu.get_cpu_capability(),
+            "processor": platform.machine()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

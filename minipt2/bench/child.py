@@ -1,0 +1,67 @@
+"""What the bench measures in processes of their own: a second process's first call, and peak memory of a step.
+
+    python -m minipt2.bench.child warm|peak-eager|peak-minipt2 MODEL PHASE SIZE
+"""
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import subprocess
+import sys
+import tempfile
+import time
+
+import minipt2
+
+from .runner import Case
+
+
+def warm(case: Case) -> float:
+    """Seconds of the first call in a process that finds a full disk cache."""
+    model = minipt2.compile(case.model)
+    start = time.perf_counter()
+    case.step(model)
+    return time.perf_counter() - start
+
+
+def peak(case: Case, compiled: bool) -> float:
+    """MiB by which one step's peak resident memory exceeds what was resident before it."""
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallopt(-3, 128 << 10)  # every tensor of 128 KiB and more is mapped alone, and unmapped when freed
+    model = minipt2.compile(case.model) if compiled else case.model
+    for _ in range(3):
+        case.step(model)
+    case.model.zero_grad(set_to_none=True)
+    gc.collect()
+    libc.malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # resets the high-water mark
+    before = _status("VmRSS")
+    case.step(model)
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(field: str) -> int:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field))
+
+
+def main() -> None:
+    task, name, phase, size = sys.argv[1:5]
+    if task == "warm":  # fill a cache in another process first, then time ours
+        with tempfile.TemporaryDirectory(prefix="minipt2-bench-") as folder:
+            minipt2.config.cache_dir = folder
+            if len(sys.argv) < 6:
+                subprocess.run([sys.executable, "-m", "minipt2.bench.child", task, name, phase, size, folder], check=True,
+                               capture_output=True)
+            else:
+                minipt2.config.cache_dir = sys.argv[5]
+            value = warm(Case(name, phase, size))
+    else:
+        value = peak(Case(name, phase, size), task == "peak-minipt2")
+    print(json.dumps(value))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""One row of the bench: a model in one phase, every contender in one process, rounds interleaved."""
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+import minipt2
+
+from .. import models
+from ..report import measure
+
+
+@dataclass
+class Row:
+    """Results for a model and phase; times in milliseconds, compile times in seconds, memory in MiB."""
+
+    model: str
+    phase: str
+    ms: dict[str, float] = field(default_factory=dict)
+    faults: dict[str, float] = field(default_factory=dict)
+    speedup: dict[str, float] = field(default_factory=dict)
+    """Name of contender -> how many times minipt2 is faster, the median over rounds."""
+    compile_s: dict[str, float] = field(default_factory=dict)
+    warm_s: float | None = None
+    peak_mib: dict[str, float] = field(default_factory=dict)
+    kernels: int = 0
+    breaks: int = 0
+    fallbacks: int = 0
+    max_error: float = 0.0
+    """Largest difference from eager over outputs (and gradients), relative to eager's largest value."""
+    error: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Case:
+    """A model with its inputs and step, the same for every contender."""
+
+    def __init__(self, name: str, phase: str, size: str):
+        self.name, self.train = name, phase == "train"
+        self.model = models.build(name, size).train(self.train)
+        for module in self.model.modules():  # all contenders must compute the same thing
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+        self.inputs = models.inputs(name, size)
+
+    def step(self, model: Callable) -> Any:
+        """A forward pass without grad, or forward and backward with gradients fresh."""
+        if not self.train:
+            with torch.no_grad():
+                return model(*self.inputs)
+        self.model.zero_grad(set_to_none=True)
+        loss = models.loss(model(*self.inputs))
+        loss.backward()
+        return loss.detach()
+
+    def results(self, model: Callable) -> list[torch.Tensor]:
+        """Outputs (and gradients when training) of one step, buffers put back as they were."""
+        before = {name: b.clone() for name, b in self.model.named_buffers()}
+        output = self.step(model)
+        found = [output] if isinstance(output, torch.Tensor) else list(output)
+        found += [p.grad.clone() for p in self.model.parameters() if p.grad is not None]
+        with torch.no_grad():
+            for name, b in self.model.named_buffers():
+                b.copy_(before[name])
+        return found
+
+
+def difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float:
+    if len(expected) != len(found):
+        return float("inf")
+    worst = 0.0
+    for e, f in zip(expected, found):
+        scale = max(float(e.detach().abs().max()), 1e-12) if e.numel() else 1.0
+        worst = max(worst, float((e.detach().double() - f.detach().double()).abs().max()) / scale if e.numel() else 0.0)
+    return worst
+
+
+def run(name: str, phase: str, *, size: str = "bench", peer: bool = False, rounds: int = 15, threads: int = 1,
+        memory: bool = False, warm: bool = False) -> Row:
+    """Measure one row. ``peer`` adds ``torch.compile``; ``warm`` and ``memory`` start child processes."""
+    row = Row(name, phase)
+    torch.set_num_threads(threads)
+    case = Case(name, phase, size)
+    contenders: dict[str, Callable] = {"eager": case.model}
+    expected = case.results(case.model)
+    minipt2.reset()
+    with _cold_cache():
+        ours = minipt2.compile(case.model)
+        row.compile_s["minipt2"] = _seconds(lambda: case.step(ours))
+    counted = minipt2.counters()
+    row.kernels, row.breaks, row.fallbacks = counted["kernels"], counted["breaks"], counted["fallbacks"]
+    row.max_error = difference(expected, case.results(ours))
+    contenders["minipt2"] = ours
+    if peer:
+        torch._dynamo.reset()
+        contenders["torch.compile"] = theirs = torch.compile(case.model)
+        row.compile_s["torch.compile"] = _seconds(lambda: case.step(theirs))
+    calls = {who: (lambda model=model: case.step(model)) for who, model in contenders.items()}
+    timings = measure.interleave(calls, rounds, measure.clock_for(threads))
+    for who, timing in timings.items():
+        row.ms[who] = sorted(timing.seconds)[rounds // 2] * 1e3
+        row.faults[who] = timing.faults
+        if who != "minipt2":
+            row.speedup[who] = measure.ratio(timing.seconds, timings["minipt2"].seconds).median
+    del contenders, ours, calls
+    gc.collect()
+    if warm:
+        row.warm_s = child("warm", name, phase, size)
+    if memory:
+        row.peak_mib = {who: child(f"peak-{who}", name, phase, size) for who in ("eager", "minipt2")}
+    return row
+
+
+class _cold_cache:
+    """Both compilers' disk caches off (ours: an empty folder), as the environment of children too."""
+
+    def __enter__(self) -> None:
+        import tempfile
+        self._folder = tempfile.TemporaryDirectory(prefix="minipt2-bench-")
+        self._patch = minipt2.config.patch(cache_dir=self._folder.name)
+        self._patch.__enter__()
+        os.environ["TORCHINDUCTOR_FORCE_DISABLE_CACHES"] = "1"
+
+    def __exit__(self, *exc: Any) -> None:
+        self._patch.__exit__(*exc)
+        self._folder.cleanup()
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def child(task: str, name: str, phase: str, size: str) -> float:
+    """Run ``task`` in a fresh process and return the number it prints."""
+    argv = [sys.executable, "-m", "minipt2.bench.child", task, name, phase, size]
+    env = dict(os.environ, OMP_NUM_THREADS=str(torch.get_num_threads()))
+    done = subprocess.run(argv, capture_output=True, text=True, env=env)
+    if done.returncode:
+        raise RuntimeError(f"bench child {task} {name} failed:\n{done.stderr[-2000:]}")
+    return float(json.loads(done.stdout.strip().splitlines()[-1]))
