@@ -1,0 +1,55 @@
+"""The backends that come with minipt2, each a composition of rooms.
+
+Upstream: ``torch._dynamo.backends.debugging`` (``eager``, ``aot_eager``) and ``torch._dynamo.backends.inductor``.
+"""
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable
+
+import torch
+from torch import fx
+
+from .registry import register_backend
+
+Compiled = Callable[..., Any]
+_names = itertools.count()
+
+
+@register_backend
+def eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
+    """Run the captured graph as it is: shows what capture alone does."""
+    return gm.forward
+
+
+@register_backend
+def aot_eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
+    """Forward and backward graphs made ahead of time, run with eager kernels: shows what ``aot_autograd`` does."""
+    from ..aot_autograd import aot_compile
+    return aot_compile(gm, example_inputs, fw_compiler=_run_graph)
+
+
+def _run_graph(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[[list], list]:
+    def call(args: list) -> list:
+        inputs = tuple(args)
+        args.clear()
+        return list(gm(*inputs))
+    return call
+
+
+@register_backend
+def inductor(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
+    """Graphs made ahead of time, reduced to prims, compiled to fused loops in C."""
+    from .. import inductor, prims
+    from ..aot_autograd import aot_compile
+    name = f"graph{next(_names)}"
+
+    def compiler(kind: str, inference: bool) -> Callable[..., Callable[[list], list]]:
+        return lambda gm, inputs: inductor.compile_graph(gm, inputs, inference=inference, name=f"{name}_{kind}")
+
+    def decompose(gm: fx.GraphModule) -> fx.GraphModule:
+        # layouts are chosen on the joint graph, so that forward and backward agree about saved tensors
+        return inductor.choose_layouts(prims.expand(gm))
+
+    return aot_compile(gm, example_inputs, fw_compiler=compiler("forward", False), bw_compiler=compiler("backward", False),
+                       inference_compiler=compiler("inference", True), decompose=decompose)

@@ -1,0 +1,50 @@
+"""Names of backends. A backend is ``fn(gm: fx.GraphModule, example_inputs: list[Tensor]) -> Callable[..., tuple]``, the protocol of ``torch.compile``.
+
+Upstream: ``torch._dynamo.backends.registry``.
+"""
+from __future__ import annotations
+
+import functools
+from importlib import metadata
+from typing import Any, Callable
+
+from ..errors import InvalidArgument
+
+Backend = Callable[..., Callable[..., Any]]
+GROUP = "minipt2.backends"
+"""Entry-point group by which other packages offer backends."""
+_registered: dict[str, Backend] = {}
+
+
+def register_backend(fn: Backend | None = None, *, name: str | None = None) -> Any:
+    """Make ``fn`` known as a backend under ``name`` (default: its own). Usable as a decorator, with and without arguments.
+
+    Registering a name again replaces it. Raises InvalidArgument for something that is not callable.
+    """
+    if fn is None:
+        return functools.partial(register_backend, name=name)
+    if not callable(fn):
+        raise InvalidArgument(f"a backend is a callable (gm, example_inputs) -> callable, not {fn!r}")
+    _registered[name or fn.__name__] = fn
+    return fn
+
+
+@functools.cache
+def _installed() -> dict[str, metadata.EntryPoint]:
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
+
+
+def list_backends() -> list[str]:
+    """Names that ``backend=`` accepts, sorted: ours, registered ones, and those of installed packages."""
+    return sorted({*_registered, *_installed()})
+
+
+def lookup(backend: str | Backend) -> Backend:
+    """The backend of that name, or ``backend`` itself when callable. Raises InvalidArgument with the names that exist."""
+    if callable(backend):
+        return backend
+    if backend in _registered:
+        return _registered[backend]
+    if backend in _installed():
+        return register_backend(_installed()[backend].load(), name=backend)
+    raise InvalidArgument(f"no backend {backend!r}; there are {', '.join(list_backends())}, or pass any callable (gm, example_inputs) -> callable")
