@@ -1,0 +1,8 @@
+"""Rules that rewrite ATen overloads in prims, one family a file. ``decompositions`` maps overload -> rule.
+
+In: the arguments of one ATen call, tensors as ``Value``. Out: values made by prims. Called by ``expand`` and by rules for one another.
+Upstream: ``torch._decomp.decompositions``, ``torch._refs``.
+"""
+from .registry import NoRule, Rule, decompositions, elementwise, rule
+from . import (activations, contractions, creation, foreach, indexing, joining, losses, normalization, pointwise, pooling, reductions,  # noqa: E402,I001
+               softmax, views)

@@ -1,0 +1,50 @@
+"""``_foreach_*``: lists of tensors, as optimisers use them, one call of the plain rule for each element. Upstream: ``torch._inductor`` foreach lowerings."""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+from ..core import Value
+from .registry import decompositions, overload, rule
+
+_OVERLOADS = {"List": "Tensor", "Scalar": "Scalar", "ScalarList": "Scalar", "Tensor": "Tensor"}
+
+
+def _foreach(name: str, kind: str, plain: Callable[..., Any]) -> None:
+    """``_foreach_<name>.<kind>``: lists among the arguments advance together, all others go to each call."""
+
+    @rule(f"_foreach_{name}.{kind}" if kind else f"_foreach_{name}")
+    def apply(*args: Any, **kwargs: Any) -> list[Value]:
+        n = len(args[0])
+        columns = [a if isinstance(a, (list, tuple)) else [a] * n for a in args]
+        return [plain(*row, **kwargs) for row in zip(*columns)]
+
+
+def _plain(*names: str) -> Callable[..., Any] | None:
+    for name in names:
+        fn = decompositions.get(overload(name))
+        if fn is not None:
+            return fn
+    return None
+
+
+def _register() -> None:
+    for name in "add sub mul div maximum minimum clamp_min clamp_max pow".split():
+        for kind, tensor_kind in _OVERLOADS.items():
+            fn = _plain(f"{name}.{tensor_kind}", f"{name}.Tensor_{tensor_kind}", f"{name}.Tensor", name)
+            if fn is not None and overload(f"_foreach_{name}.{kind}") is not None:
+                _foreach(name, kind, fn)
+    for name in ("abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt "
+                 "sigmoid sign sin sinh sqrt tan tanh trunc").split():
+        _foreach(name, "", _plain(name))
+    lerp_scalar, lerp_tensor = _plain("lerp.Scalar"), _plain("lerp.Tensor")
+    _foreach("lerp", "Scalar", lerp_scalar)
+    _foreach("lerp", "ScalarList", lerp_scalar)
+    _foreach("lerp", "List", lerp_tensor)
+    for name in ("addcmul", "addcdiv"):
+        fn = _plain(name)
+        _foreach(name, "Scalar", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
+        _foreach(name, "ScalarList", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
+    _foreach("norm", "Scalar", lambda x, ord=2, dtype=None: _plain("linalg_vector_norm")(x, ord, dtype=dtype))
+
+
+_register()

@@ -1,0 +1,166 @@
+"""``expand``: one linear pass from an ATen graph to a graph of prims and explicit fallbacks.
+
+Rules call prims, prims record nodes, and recording simplifies and shares on the way; rules may call other rules, so one pass reaches the
+fixpoint. Upstream: ``make_fx(..., decomposition_table=...)``, which re-dispatches every operator through FakeTensor instead.
+"""
+from __future__ import annotations
+
+import operator
+from typing import Any, Callable, Mapping
+
+import torch
+from torch import fx
+
+from ..config import config
+from . import ops as p
+from .core import Prim, Recorder, TensorMeta, Value
+from .decompositions import NoRule, decompositions
+from .kinds import kind
+from .meta import is_dense, same_layout
+
+_KEPT_BY_NODE = ("val", "fallback")
+
+
+def expand(gm: fx.GraphModule, table: Mapping[Any, Callable[..., Any]] | None = None) -> fx.GraphModule:
+    """A new module that computes what ``gm`` does with prims; nodes without a rule stay, with the reason in ``meta["fallback"]``.
+
+    ``gm`` is functional, ``call_function`` on ATen overloads (prims are allowed), every node with ``meta["val"]``. Placeholders, outputs,
+    the outputs' strides, ``meta["stack"]`` and ``gm.meta`` are kept. ``table`` maps overloads to rules; default: all of them.
+    """
+    expansion = _Expansion(decompositions if table is None else table)
+    with expansion.recorder:
+        for node in gm.graph.nodes:
+            expansion.visit(node)
+    _remove_dead(expansion.recorder.graph)
+    result = fx.GraphModule(gm, expansion.recorder.graph)
+    result.meta.update(gm.meta)
+    return result
+
+
+class _Expansion:
+    """State of one ``expand``: what each node of the old graph became (a Value, a tuple of them, a number, or an opaque new node)."""
+
+    def __init__(self, table: Mapping[Any, Callable[..., Any]]):
+        self.table, self.recorder = table, Recorder()
+        self.env: dict[fx.Node, Any] = {}
+        self.opaque = False
+
+    def visit(self, node: fx.Node) -> None:
+        if node.op == "call_function":
+            self.recorder.origin = {k: v for k, v in node.meta.items() if k not in _KEPT_BY_NODE}
+            self.env[node] = self.call(node)
+        elif node.op == "output":
+            self.output(node)
+        else:
+            self.env[node] = self.leaf(node)
+
+    def leaf(self, node: fx.Node) -> Any:
+        """Placeholders and constants keep name and metadata."""
+        new = self.recorder.graph.create_node(node.op, node.target, (), {}, node.name)
+        new.meta.update(node.meta)
+        val = node.meta.get("val")
+        value = Value(TensorMeta.of(val), new) if _is_strided(val) else new
+        self.recorder.values[new] = value
+        return value
+
+    def call(self, node: fx.Node) -> Any:
+        self.opaque = False
+        args = tuple([self.resolve(a) for a in node.args])
+        kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
+        target = node.target
+        if target is operator.getitem and not isinstance(args[0], fx.Node):
+            return args[0][args[1]]
+        if isinstance(target, Prim):
+            return self.checked(node, target(*args))
+        rule = self.table.get(target)
+        if rule is None:
+            return self.fallback(node, args, kwargs, "no decomposition")
+        if self.opaque:
+            return self.fallback(node, args, kwargs, "an operand is complex, sparse or not a tensor")
+        try:
+            return self.checked(node, rule(*args, **kwargs))
+        except NoRule as reason:
+            return self.fallback(node, args, kwargs, str(reason))
+
+    def resolve(self, arg: Any) -> Any:
+        """Arguments in terms of the new graph; notes operands that no rule can compute with."""
+        if isinstance(arg, fx.Node):
+            arg = self.env[arg]
+            if isinstance(arg, fx.Node) or (isinstance(arg, Value) and arg.dtype.is_complex):
+                self.opaque = True
+            return arg
+        if isinstance(arg, (tuple, list)):
+            return [self.resolve(a) for a in arg]
+        if isinstance(arg, complex) or (isinstance(arg, torch.dtype) and arg.is_complex):
+            self.opaque = True
+        return arg
+
+    def fallback(self, node: fx.Node, args: Any, kwargs: Any, why: str) -> Any:
+        """The same call in the new graph. Equal calls are shared unless they draw random numbers."""
+        val = node.meta.get("val")
+        self.recorder.origin = {**self.recorder.origin, "fallback": why}
+        if isinstance(val, (tuple, list)):
+            val = tuple([TensorMeta.of(v) if _is_strided(v) else v for v in val])
+        elif _is_strided(val):
+            val = TensorMeta.of(val)
+        return self.recorder.emit(node.target, args, kwargs, val)
+
+    def checked(self, node: fx.Node, result: Any) -> Any:
+        """Contractions take the recorded layout; with ``verify_ir`` shapes and dtypes are compared with the recorded ones."""
+        val = node.meta.get("val")
+        pairs = zip(result, val) if isinstance(result, (tuple, list)) else ((result, val),)
+        for value, recorded in pairs:
+            if not isinstance(value, Value) or recorded is None:
+                continue
+            if config.verify_ir and (value.shape != tuple(recorded.shape) or value.dtype is not recorded.dtype):
+                raise AssertionError(f"{node.format_node()}: expanded to {value}, recorded {TensorMeta.of(recorded)}")
+            made_by = value.node.args[0].target if value.node.target is operator.getitem else value.node.target
+            if isinstance(made_by, Prim) and made_by.kind == "contraction" and _is_strided(recorded):
+                value.strides = value.node.meta["val"].strides = tuple(recorded.stride())
+        return result
+
+    def output(self, node: fx.Node) -> None:
+        """Outputs keep their strides, and stay tensors of their own where they were."""
+        self.recorder.origin, taken = {}, {}
+        metas = node.meta
+
+        def restore(arg: Any) -> Any:
+            if isinstance(arg, (tuple, list)):
+                return type(arg)([restore(a) for a in arg])
+            new = self.env[arg] if isinstance(arg, fx.Node) else arg
+            if isinstance(new, Value):
+                new = self.settle(arg, new, taken)
+            return new.node if isinstance(new, Value) else new
+
+        created = self.recorder.graph.create_node("output", "output", (restore(node.args[0]),))
+        created.meta.update(metas)
+
+    def settle(self, old: fx.Node, value: Value, taken: dict[fx.Node, fx.Node]) -> Value:
+        recorded = old.meta.get("val")
+        self.recorder.origin = {k: v for k, v in old.meta.items() if k not in _KEPT_BY_NODE}
+        strides = tuple(recorded.stride()) if _is_strided(recorded) else value.strides
+        base, old_base = _base(value.node), _base(old)
+        aliases = base.op in ("placeholder", "get_attr") and old_base.op not in ("placeholder", "get_attr")
+        shared = taken.setdefault(base, old_base) is not old_base
+        wrong = not same_layout(value.shape, value.strides, strides) and is_dense(value.shape, strides)
+        return p.copy_strided(value, strides) if aliases or shared or wrong else value
+
+
+def _is_strided(val: Any) -> bool:
+    return isinstance(val, TensorMeta) or (isinstance(val, torch.Tensor) and val.layout is torch.strided and not val.is_quantized)
+
+
+def _base(node: fx.Node) -> fx.Node:
+    """The node whose memory ``node`` shows: views are followed to their operand."""
+    while node.op == "call_function" and kind(node) == "view" and isinstance(node.args[0], fx.Node):
+        if node.target is operator.getitem and kind(node.args[0]) != "view":
+            break
+        node = node.args[0]
+    return node
+
+
+def _remove_dead(graph: fx.Graph) -> None:
+    """Nodes that nobody reads go, except those that draw random numbers (the generator must advance as in eager)."""
+    for node in reversed(graph.nodes):
+        if not node.users and node.op in ("call_function", "get_attr") and kind(node) != "random":
+            graph.erase_node(node)

@@ -1,0 +1,205 @@
+"""Shapes and strides: the arithmetic that meta rules share.
+
+Strides follow eager, so that a graph's outputs have the memory format they have there (channels-last in, channels-last out).
+Upstream: ``TensorIterator.cpp`` (output strides), ``TensorUtils.cpp`` (``computeStride``), ``torch._prims_common``.
+"""
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Sequence
+
+import torch
+
+Shape = tuple[int, ...]
+
+
+def numel(shape: Sequence[int]) -> int:
+    n = 1
+    for size in shape:
+        n = n * size
+    return n
+
+
+def contiguous_strides(shape: Sequence[int]) -> Shape:
+    """Row-major strides; a dimension of size 0 counts as 1, as in eager."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * (size if size > 1 else 1)
+    return tuple(reversed(strides))
+
+
+def channels_last_strides(shape: Sequence[int]) -> Shape:
+    """Strides of a 4-d (NHWC) or 5-d (NDHWC) channels-last tensor of logical shape N, C, *spatial."""
+    return strides_in_order(shape, [1, *range(len(shape) - 1, 1, -1), 0])
+
+
+def strides_in_order(shape: Sequence[int], fastest_first: Sequence[int]) -> Shape:
+    """Dense strides where the dimensions vary in the given order, the fastest first."""
+    strides, step = [1] * len(shape), 1
+    for dim in fastest_first:
+        strides[dim] = step
+        step = step * (shape[dim] if shape[dim] > 1 else 1)
+    return tuple(strides)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether the elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
+    expected = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(shape, strides) if size != 1):
+        if size == 0:
+            return True
+        if stride != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two stride tuples place every element alike: strides of dimensions of size 1, or of empty tensors, don't matter."""
+    return a == b or any(n == 0 for n in shape) or all(n == 1 or s == t for n, s, t in zip(shape, a, b))
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether eager would call the layout channels-last (4-d and 5-d), ambiguous layouts counted as row-major."""
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for dim in [1, *range(len(shape) - 1, 1, -1), 0]:
+        if shape[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+            return False
+        least = strides[dim] * max(shape[dim], 1)
+    return True
+
+
+def elementwise_strides(*xs: Any) -> Shape:
+    """Strides of the result of an elementwise operation on ``xs`` (same-shape tensors; broadcast dimensions have stride 0).
+
+    Dense operands that agree pass their layout on; otherwise dimensions are ordered by the first operand that tells them apart.
+    """
+    shape = xs[0].shape
+    operands: list[Shape] = []
+    for x in xs:
+        if x.strides not in operands:
+            operands.append(x.strides)
+    return _elementwise_strides(tuple(shape), tuple(operands))
+
+
+@lru_cache(8192)
+def _elementwise_strides(shape: Shape, operands: tuple[Shape, ...]) -> Shape:
+    row_major = contiguous_strides(shape)
+    if all(same_layout(shape, s, row_major) for s in operands):
+        return row_major
+    if len(operands) == 1 and is_dense(shape, operands[0]) and 0 not in operands[0]:
+        return operands[0]
+    order = list(range(len(shape)))[::-1]
+    for i in range(1, len(order)):
+        j = i
+        for k in range(i - 1, -1, -1):
+            verdict = _compare(shape, operands, order[k], order[j])
+            if verdict > 0:
+                order[k], order[j] = order[j], order[k]
+                j = k
+            elif verdict < 0:
+                break
+    return strides_in_order(shape, order)
+
+
+def _compare(shape: Shape, operands: tuple[Shape, ...], a: int, b: int) -> int:
+    """Positive when dimension ``b`` should vary faster than ``a``, negative when not, 0 when no operand can tell."""
+    for strides in operands:
+        if strides[a] == 0 or strides[b] == 0 or (strides[a] == strides[b] and shape[a] <= shape[b]):
+            continue
+        return 1 if strides[a] >= strides[b] else -1
+    return 0
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
+    """The common shape, aligned from the right; raises ``ValueError`` where sizes clash."""
+    first = tuple(shapes[0])
+    if all(tuple(s) == first for s in shapes[1:]):
+        return first
+    result = [1] * max(len(s) for s in shapes)
+    for shape in shapes:
+        offset = len(result) - len(shape)
+        for i, size in enumerate(shape):
+            if size != 1:
+                if result[offset + i] not in (1, size):
+                    raise ValueError(f"shapes {[list(s) for s in shapes]} do not broadcast")
+                result[offset + i] = size
+    return tuple(result)
+
+
+def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None:
+    """Strides that show the same memory in ``new_shape`` without a copy, or None when that needs a copy."""
+    return _view_strides(tuple(shape), tuple(strides), tuple(new_shape))
+
+
+@lru_cache(8192)
+def _view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None:
+    if numel(shape) == 0:
+        return strides if shape == new_shape else contiguous_strides(new_shape)
+    if not shape:
+        return (1,) * len(new_shape)
+    result = [0] * len(new_shape)
+    view_dim = len(new_shape) - 1
+    chunk_stride, chunk, view_chunk = strides[-1], 1, 1
+    for dim in range(len(shape) - 1, -1, -1):
+        chunk *= shape[dim]
+        if dim and (shape[dim - 1] == 1 or strides[dim - 1] == chunk * chunk_stride):
+            continue
+        while view_dim >= 0 and (view_chunk < chunk or new_shape[view_dim] == 1):
+            result[view_dim] = view_chunk * chunk_stride
+            view_chunk *= new_shape[view_dim]
+            view_dim -= 1
+        if view_chunk != chunk:
+            return None
+        if dim:
+            chunk_stride, chunk, view_chunk = strides[dim - 1], 1, 1
+    return tuple(result) if view_dim == -1 else None
+
+
+def format_strides(x: Any, memory_format: torch.memory_format | None) -> Shape:
+    """Strides of a copy of ``x`` in ``memory_format`` (None and ``preserve_format``: like ``x``, made dense)."""
+    if memory_format is torch.contiguous_format:
+        return contiguous_strides(x.shape)
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        return channels_last_strides(x.shape)
+    return x.strides if is_dense(x.shape, x.strides) else elementwise_strides(x)
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A possibly negative dimension as a non-negative one; raises ``IndexError`` when there is no such dimension."""
+    span = max(ndim, 1)
+    if not -span <= dim < span:
+        raise IndexError(f"Dimension out of range (expected to be in range of [{-span}, {span - 1}], but got {dim})")
+    return dim % span
+
+
+def wrap_dims(dims: int | Sequence[int] | None, ndim: int, empty_means_all: bool = True) -> Shape:
+    """Reduction dimensions as a sorted tuple; None, and by default an empty list, means all."""
+    if isinstance(dims, int):
+        dims = (dims,)
+    if dims is None or (len(dims) == 0 and empty_means_all):
+        return tuple(range(ndim))
+    if ndim == 0:
+        return ()
+    return tuple(sorted(wrap_dim(d, ndim) for d in dims))
+
+
+def reduced_shape(shape: Shape, dims: Sequence[int], keepdim: bool) -> Shape:
+    """The shape after reducing ``dims`` (non-negative)."""
+    if keepdim:
+        return tuple([1 if i in dims else n for i, n in enumerate(shape)])
+    return tuple([n for i, n in enumerate(shape) if i not in dims])
+
+
+def infer_size(shape: Sequence[int], total: int) -> Shape:
+    """``shape`` with its one -1 replaced so that it holds ``total`` elements."""
+    shape = tuple(shape)
+    if -1 not in shape:
+        return shape
+    rest = numel([n for n in shape if n != -1])
+    if rest == 0:
+        raise RuntimeError(f"cannot reshape tensor of 0 elements into shape {list(shape)} because the unspecified dimension is ambiguous")
+    return tuple([total // rest if n == -1 else n for n in shape])
