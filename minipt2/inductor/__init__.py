@@ -2,4 +2,11 @@
 
 In: an FX graph whose every call is a prim or an explicit fallback, and fake inputs. Out: ``fn(args: list) -> list``.
 Called by ``backends``. Upstream counterpart: ``torch._inductor``.
+
+* ``choose_layouts(gm)``: channels-last for convolutions, on the joint graph.
+* ``compile_graph(gm, fake_inputs, inference=..., name=...)``: everything else.
 """
+from .compile import compile_graph
+from .passes import choose_layouts
+
+__all__ = ["choose_layouts", "compile_graph"]

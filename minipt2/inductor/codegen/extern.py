@@ -11,24 +11,21 @@ from typing import Any, Callable
 
 import torch
 
-from ...errors import BackendError
 from ..ir import Extern, TensorRef
 
 Naming = Callable[[TensorRef], str]
 
 
-def target_text(target: Any) -> str:
-    """An expression, over the names of the wrapper module, that evaluates to the called object."""
+def target_text(target: Any) -> str | None:
+    """An expression, over the names of the wrapper module, that evaluates to the called object; None when there is no such text."""
     if isinstance(target, torch._ops.OpOverload):
         namespace, name = target._schema.name.split("::")
         return f"torch.ops.{namespace}.{name}.{target._overloadname}"
     if type(target).__name__ == "Prim":
         return f"TABLE[{target.name!r}].ref"
-    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", getattr(target, "__name__", ""))
-    if module is None and getattr(torch, name, None) is target:
-        module = "torch"
-    if module is None or "<" in name:
-        raise BackendError(f"the wrapper cannot name the called object {target!r}")
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", None)
+    if module is None or name is None or "<" in name:
+        return None
     return f"importlib.import_module({module!r}).{name}"
 
 

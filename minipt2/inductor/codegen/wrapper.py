@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Sequence
 
-import torch
-
-from ..ir import Buffer, Constant, Extern, Input, Layout, TensorRef
+from ..ir import Buffer, Extern, Input, Layout, TensorRef
 from .extern import arguments_text, out_names, target_name, target_text
 
 MOST_POINTERS = 200
@@ -34,10 +32,11 @@ empty = torch.empty_strided
 
 @dataclass
 class WrapperSource:
-    """``python``: text of the wrapper module. ``c``: C functions to put behind the kernels."""
+    """``python``: text of the wrapper module. ``c``: C functions to put behind the kernels. ``objects``: called objects that no text can name."""
 
     python: str
     c: str
+    objects: dict[str, Any] = field(default_factory=dict)
 
 
 def numbers(values: Sequence[Any]) -> str:
@@ -71,6 +70,7 @@ class Writer:
         self.arena_views: dict[tuple[str, Any], str] = {}
         self.outputs = {o.ref.buffer for o in self.program.outputs if o.ref is not None}
         self.made: set[str] = set()
+        self.objects: dict[str, Any] = {}
 
     def write(self) -> WrapperSource:
         units = self.units()
@@ -78,7 +78,7 @@ class Writer:
         for k, unit in enumerate(units):
             self.extern(unit) if isinstance(unit, Extern) else self.run(unit, k)
             self.free(k)
-        return WrapperSource(self.module(), "\n".join(self.c) + "\n")
+        return WrapperSource(self.module(), "\n".join(self.c) + "\n", self.objects)
 
     # -------------------------------------------------------------- order and lifetimes
     def units(self) -> list[_Run | Extern]:
@@ -150,13 +150,12 @@ class Writer:
         self.body.append(f"if {call}: index_error()" if checked else call)
 
     def comment(self, step: Any) -> None:
-        nodes = [step] if isinstance(step, Extern) else getattr(step, "nodes", [])
-        origins = list(dict.fromkeys(o for n in nodes for o in getattr(n, "origins", ())))
-        frames = list(dict.fromkeys(f"{s[-1].file.rsplit('/', 1)[-1]}:{s[-1].line}" for n in nodes if (s := getattr(n, "stack", ()))))
-        text = " ".join(origins[:6] + ["..."] * (len(origins) > 6))
+        """The FX nodes that a step computes, and the user's lines they came from."""
+        frames = list(dict.fromkeys(f"{f.file.rsplit('/', 1)[-1]}:{f.line}" for f in reversed(step.stack)))
+        names = " ".join([*step.origins[:8]] + ["..."] * (len(step.origins) > 8))
         where = f"  ({', '.join(frames[:3])})" if frames else ""
-        if text or where:
-            self.body.append(f"# {text}{where}")
+        if names or where:
+            self.body.append(f"# {names}{where}")
 
     def extern(self, step: Extern) -> None:
         self.comment(step)
@@ -187,6 +186,9 @@ class Writer:
     def target(self, target: Any) -> str:
         """The called object under a short name of the module."""
         text = target_text(target)
+        if text is None:
+            label = f"call_{len(self.objects)}"
+            self.objects[label], text = target, f"constants[{label!r}]"
         if text not in self.targets:
             name = target_name(target)
             taken = set(self.targets.values()) | set(self.buffers)
@@ -272,5 +274,3 @@ def generate(schedule: Any, kernels: Sequence[Any], title: str) -> WrapperSource
     """The wrapper of a schedule; ``kernels`` are the specs (``name``, ``args``) of its kernel steps, in order."""
     return Writer(schedule, kernels, title).write()
 
-
-__all__ = ["Constant", "WrapperSource", "Writer", "generate", "torch"]

@@ -1,0 +1,71 @@
+"""Small helpers that several passes share."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable
+
+import torch
+from torch import fx
+
+from ...prims import TABLE, Prim, TensorMeta
+
+
+def emit(graph: fx.Graph, target: Any, args: Iterable[Any], like: fx.Node, val: Any = None) -> fx.Node:
+    """A new node at the graph's insertion point, with ``like``'s user frames; a prim's meta rule gives its value when ``val`` is None."""
+    node = graph.call_function(target, tuple(args))
+    node.meta["stack"] = like.meta.get("stack", ())
+    node.meta["val"] = infer(node) if val is None else val
+    return node
+
+
+def prim(graph: fx.Graph, name: str, args: Iterable[Any], like: fx.Node) -> fx.Node:
+    return emit(graph, TABLE[name], args, like)
+
+
+def infer(node: fx.Node) -> Any:
+    """What the prim's meta rule says of ``node``'s result."""
+    def value(arg: Any) -> Any:
+        if isinstance(arg, fx.Node):
+            return meta_of(arg.meta["val"])
+        return type(arg)(map(value, arg)) if isinstance(arg, (list, tuple)) else arg
+    assert isinstance(node.target, Prim)
+    return node.target.meta(*map(value, node.args))
+
+
+def meta_of(val: Any) -> Any:
+    """TensorMeta of anything tensor-like; numbers as they are."""
+    return TensorMeta.of(val) if hasattr(val, "stride") and not isinstance(val, TensorMeta) else val
+
+
+def is_prim(node: Any, *names: str) -> bool:
+    return isinstance(node, fx.Node) and isinstance(node.target, Prim) and node.target.name in names
+
+
+def shape_of(node: fx.Node) -> tuple[int, ...]:
+    return tuple(node.meta["val"].shape)
+
+
+def static_nodes(graph: fx.Graph, pure: Callable[[fx.Node], bool]) -> set[fx.Node]:
+    """Nodes that depend on parameters, buffers and constants only (and on at least one of them)."""
+    found: set[fx.Node] = set()
+    free: set[fx.Node] = set()  # depend on nothing at all: full, iota ...
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            if node.meta.get("static") and isinstance(node.meta.get("val"), (torch.Tensor, TensorMeta)):
+                found.add(node)
+        elif node.op == "get_attr":
+            found.add(node)
+        elif node.op == "call_function" and pure(node):
+            inputs = node.all_input_nodes
+            if all(i in free for i in inputs):
+                free.add(node)
+            elif all(i in found or i in free for i in inputs):
+                found.add(node)
+    return found
+
+
+def placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return [n for n in graph.nodes if n.op == "placeholder"]
+
+
+def output_node(graph: fx.Graph) -> fx.Node:
+    return next(n for n in reversed(graph.nodes) if n.op == "output")
