@@ -77,13 +77,35 @@ class Ops:
     def where(self, cond: Any, a: Any, b: Any) -> Any:
         return self._stack[-1].where(cond, a, b)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name in _UNARY_SET:
-            return lambda x: self._stack[-1].unary(name, x)
-        if name in _BINARY_SET:
-            return lambda a, b: self._stack[-1].binary(name, a, b)
-        raise AttributeError(f"no loop-level op {name!r}")
+    @property
+    def handler(self) -> Any:
+        """The handler in force."""
+        return self._stack[-1]
+
+    @property
+    def ranges(self) -> dict[sympy.Symbol, sympy.Expr]:
+        """Exclusive upper bounds of the symbols in use, as far as the handler knows them; view maps simplify with them."""
+        return self._stack[-1].ranges if self._stack else {}
+
+    def note(self, origin: Any) -> None:
+        """Say which node of the FX graph the following operations come from."""
+        self._stack[-1].notes[origin] = None
+
+    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
+        """The value of ``make()``, made once per ``key`` in a recording: inlined closures are shared, not run again for each use."""
+        return self._stack[-1].memo(key, make)
 
 
-_UNARY_SET, _BINARY_SET = frozenset(UNARY), frozenset(BINARY)
+def _unary(name: str) -> Callable[[Ops, Any], Any]:
+    return lambda self, x: self._stack[-1].unary(name, x)
+
+
+def _binary(name: str) -> Callable[[Ops, Any, Any], Any]:
+    return lambda self, a, b: self._stack[-1].binary(name, a, b)
+
+
+for _name in UNARY:
+    setattr(Ops, _name, _unary(_name))
+for _name in BINARY:
+    setattr(Ops, _name, _binary(_name))
 ops = Ops()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import sympy
@@ -135,8 +136,11 @@ def _show(i: Instr) -> str:
 class Recorder:
     """Handler that writes instructions down; equal pure instructions share one id (common subexpressions)."""
 
-    def __init__(self, dtype_of: Callable[[str], torch.dtype]):
+    def __init__(self, dtype_of: Callable[[str], torch.dtype], ranges: dict[sympy.Symbol, sympy.Expr] | None = None):
         self._dtype_of, self._ids, self._symbols = dtype_of, itertools.count(), itertools.count()
+        self.ranges = {} if ranges is None else ranges
+        self.notes: dict[Any, None] = {}
+        self.reads: dict[tuple[str, sympy.Expr], None] = {}
         self._lists: list[list[Instr]] = [[]]
         self._memo: list[dict[Any, Ref]] = [{}]
         self._dtypes: dict[int, torch.dtype] = {}
@@ -147,6 +151,14 @@ class Recorder:
 
     def dtype(self, x: Ref) -> torch.dtype:
         return self._dtypes[x.id]
+
+    def memo(self, key: Any, make: Callable[[], Any]) -> Any:
+        """``make()`` run once per key; what a masked block makes stays inside it."""
+        for memo in self._memo:
+            if key in memo:
+                return memo[key]
+        value = self._memo[-1][key] = make()
+        return value
 
     def _emit(self, op: str, args: tuple[Any, ...], dtype: torch.dtype | None, pure: bool = True) -> Ref:
         key = (op, args, dtype, tuple(map(type, args)))
@@ -163,7 +175,9 @@ class Recorder:
         return ref
 
     def load(self, name: str, index: sympy.Expr) -> Ref:
-        return self._emit("load", (name, sympy.sympify(index)), self._dtype_of(name))
+        index = sympy.sympify(index)
+        self.reads[name, index] = None
+        return self._emit("load", (name, index), self._dtype_of(name))
 
     def store(self, name: str, index: sympy.Expr, value: Ref, mode: str | None) -> None:
         self._emit("store", (name, sympy.sympify(index), value, mode), None, pure=False)
@@ -194,6 +208,7 @@ class Recorder:
                 return memo[("indirect", value, size)]
         symbol = sympy.Symbol(f"i{next(self._symbols)}", integer=True, nonnegative=True)
         self._emit("indirect", (value, symbol, sympy.sympify(size), check), torch.int64, pure=False)
+        self.ranges[symbol] = sympy.sympify(size)
         self._memo[-1][("indirect", value, size)] = symbol
         return symbol
 
@@ -223,16 +238,36 @@ class Recorder:
         return self._emit(name, (a, b), torch.bool if name in TO_BOOL else self.dtype(a))
 
 
+@lru_cache(maxsize=None)
 def loop_vars(prefix: str, n: int) -> tuple[sympy.Symbol, ...]:
-    """``p0, p1 …`` for loop variables, ``r0 …`` for reduction variables."""
+    """``p0, p1 ...`` for loop variables, ``r0 ...`` for reduction variables."""
     return tuple(sympy.Symbol(f"{prefix}{k}", integer=True, nonnegative=True) for k in range(n))
 
 
 def record(fn: Callable[..., None], sizes: Sequence[sympy.Expr], rsizes: Sequence[sympy.Expr],
            dtype_of: Callable[[str], torch.dtype]) -> LoopBody:
-    """Run ``fn(index)`` (or ``fn(index, rindex)`` when ``rsizes``) once, symbolically; ``fn`` must end in ``ops.store``."""
+    """Run ``fn(index)`` (or ``fn(index, rindex)`` when ``rsizes``) once, symbolically; a body to be executed ends in ``ops.store``."""
     vars, rvars = loop_vars("p", len(sizes)), loop_vars("r", len(rsizes))
-    recorder = Recorder(dtype_of)
+    sizes, rsizes = tuple(map(sympy.sympify, sizes)), tuple(map(sympy.sympify, rsizes))
+    recorder = Recorder(dtype_of, dict(zip(vars + rvars, sizes + rsizes)))
     with ops.use(recorder):
         fn(list(vars), list(rvars)) if rsizes else fn(list(vars))
-    return LoopBody(vars, tuple(map(sympy.sympify, sizes)), rvars, tuple(map(sympy.sympify, rsizes)), recorder.instrs)
+    return LoopBody(vars, sizes, rvars, rsizes, recorder.instrs)
+
+
+class MemDep(NamedTuple):
+    """One access to memory: the buffer, the flat index, and the sizes of the loop variables p0, p1 ... it is over.
+
+    The same buffer at two indices is two dependencies; ``indirect`` symbols in ``index`` stand for any position below their size.
+    """
+
+    name: str
+    index: sympy.Expr
+    sizes: tuple[sympy.Expr, ...]
+
+
+def reads(fn: Callable[[list[sympy.Symbol]], Any], ranges: Sequence[sympy.Expr],
+          dtype_of: Callable[[str], torch.dtype] = lambda name: torch.float32) -> set[MemDep]:
+    """What ``fn(index)``, run over ``ranges``, loads; loads under a mask count (they may happen)."""
+    body = record(fn, ranges, (), dtype_of)
+    return {MemDep(name, index, body.sizes) for name, index in body.loads()}

@@ -1,0 +1,182 @@
+"""Calls of eager kernels: contractions, explicit fallbacks, and whatever lowering does not know.
+
+Upstream: ``ExternKernelOut`` and ``FallbackKernel`` of ``torch._inductor.ir``.
+"""
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import Any, Sequence
+
+import sympy
+import torch
+from torch import fx
+
+from ... import trace
+from ..ir import Buffer, Extern, Layout
+from ..ir.buffers import tensor_refs
+from .tensors import Stored
+
+aten = torch.ops.aten
+CONTRACTIONS: dict[str, Any] = {
+    "mm": aten.mm.default, "bmm": aten.bmm.default, "addmm": aten.addmm.default, "baddbmm": aten.baddbmm.default,
+    "convolution": aten.convolution.default, "convolution_backward": aten.convolution_backward.default, "cumsum": aten.cumsum.default,
+}
+ANY_STRIDES = frozenset((aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default))
+"""Kernels whose result does not depend on the memory order of their operands."""
+KEYWORDS = {"addmm": ("beta", "alpha"), "baddbmm": ("beta", "alpha")}
+
+
+@lru_cache(maxsize=None)
+def out_variant(target: Any, device: str) -> Any:
+    """The overload of ``target`` that writes into ``out=`` with a kernel of its own on ``device`` (a generated one only copies), or None."""
+    if not isinstance(target, torch._ops.OpOverload) or len(target._schema.returns) != 1:
+        return None
+    packet = target._overloadpacket
+    name = "out" if target._overloadname == "default" else f"{target._overloadname}_out"
+    if name not in packet.overloads():
+        return None
+    candidate = getattr(packet, name)
+    same = [a.name for a in candidate._schema.arguments if not a.is_out] == [a.name for a in target._schema.arguments]
+    outs = [a.name for a in candidate._schema.arguments if a.is_out]
+    key = "CUDA" if device == "cuda" else "CPU"
+    native = torch._C._dispatch_has_kernel_for_dispatch_key(candidate._schema.name + "." + candidate._schema.overload_name, key)
+    return candidate if same and outs == ["out"] and native else None
+
+
+def call(g: Any, node: fx.Node, name: str) -> Any:
+    """An ``Extern`` for ``node``; returns what the node's users see: a Stored, a list of them, or a number known already."""
+    target = CONTRACTIONS.get(name, node.target)
+    args, kwargs = list(node.args), dict(node.kwargs)
+    if name in KEYWORDS:
+        for keyword in reversed(KEYWORDS[name]):
+            kwargs[keyword] = args.pop()
+    elif name == "convolution_backward" or name == "convolution" or name == "cumsum":
+        args = args + [kwargs.pop(k) for k in list(kwargs)]
+    val = node.meta.get("val")
+    if isinstance(val, (bool, int, float)):
+        return val
+    if target is not CONTRACTIONS.get(name) and not _deliberate(node):
+        trace.count("fallbacks")
+        trace.artifact("fallback", str(target), node.meta.get("fallback", "no lowering"))
+    target = _unaliased(target)
+    refs = _arguments(g, node, target, (tuple(args), kwargs))
+    return _emit(g, node, target, refs, val)
+
+
+def _deliberate(node: fx.Node) -> bool:
+    """Library calls that were chosen, not fallen back to: fused oneDNN operators and attention kernels."""
+    from ...prims import kind
+    return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) == "contraction"
+
+
+def _unaliased(target: Any) -> Any:
+    """A view operator's copying twin: a buffer never shares memory with another one unknown to the memory plan."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or not any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
+        return target
+    twin = getattr(getattr(torch.ops, target.namespace), schema.name.split("::")[1] + "_copy", None)
+    overload = getattr(twin, target._overloadname, None) if twin is not None else None
+    return overload if overload is not None else _Cloned(target)
+
+
+class _Cloned:
+    """Calls a view operator and copies what it returns."""
+
+    def __init__(self, target: Any):
+        self.target, self.__name__ = target, f"{target}_cloned"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self.target(*args, **kwargs)
+        return [t.clone() for t in result] if isinstance(result, (tuple, list)) else result.clone()
+
+
+def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
+    """The call's arguments with every node replaced by a reference to memory, in the memory order the kernel needs."""
+    wants_channels_last = _channels_last(node.meta.get("layout"))
+
+    def convert(n: fx.Node) -> Any:
+        tensor, val = g.env[n], n.meta.get("val")
+        if isinstance(tensor, (bool, int, float)) or tensor is None:
+            return tensor
+        if target in ANY_STRIDES:
+            return g.reference(tensor)
+        strides = n.meta.get("layout") or tuple(val.stride())
+        if wants_channels_last and "layout" not in n.meta and n.op == "call_function" and len(strides) == len(node.meta["layout"]):
+            strides = channels_last(val.shape)
+        elif wants_channels_last and node.args and node.args[0] is n:
+            strides = channels_last(val.shape)
+        return g.reference(tensor, tuple(map(sympy.sympify, strides)))
+
+    return fx.map_arg(tree, convert)
+
+
+def channels_last(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Strides with dimension 1 innermost."""
+    strides, step = [0] * len(shape), 1
+    for d in (1, *reversed(range(2, len(shape))), 0):
+        strides[d], step = step, step * shape[d]
+    return tuple(strides)
+
+
+def _channels_last(layout: Any) -> bool:
+    return isinstance(layout, tuple) and len(layout) in (4, 5) and not isinstance(layout[0], tuple) and layout[1] == 1
+
+
+def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any) -> Any:
+    args, kwargs = refs
+    common = dict(target=target, args=args, kwargs=kwargs, stack=node.meta.get("stack", ()), origins=(node.name,),
+                  random=_is_random(target), mutates=_mutated(g, target, args, kwargs))
+    if isinstance(val, (tuple, list)):
+        used, layouts = g.used(len(val)), node.meta.get("layout") or [None] * len(val)
+        outputs = [Buffer(g.new_name(), _layout(v, l)) if use and hasattr(v, "stride") else None
+                   for v, use, l in zip(val, used, layouts)]
+        layout = next((_layout(v, None) for v in val if hasattr(v, "stride")), Layout((), (), torch.float32, torch.device("cpu")))
+        g.emit(Extern(g.new_name(), layout, outputs=outputs, **common))
+        for buffer in outputs:
+            g.declare(buffer)
+        return [None if b is None else Stored(b.name, b.layout) for b in outputs]
+    if not hasattr(val, "stride"):
+        g.emit(Extern(g.new_name(), Layout((), (), torch.float32, torch.device("cpu")), **common))
+        return None
+    layout = _layout(val, node.meta.get("layout"))
+    extern = Extern(g.new_name(), layout, out_variant=out_variant(target, layout.device.type), **common)
+    g.emit(extern)
+    return Stored(extern.name, layout)
+
+
+def _layout(val: Any, strides: Sequence[Any] | None) -> Layout:
+    return Layout(tuple(map(sympy.sympify, val.shape)), tuple(map(sympy.sympify, strides or val.stride())), val.dtype, val.device)
+
+
+def _is_random(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def _mutated(g: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
+    """Buffers that the kernel writes into; closures that still read them are realised first."""
+    schema = getattr(target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return ()
+    names = []
+    for k, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[k] if k < len(args) else kwargs.get(argument.name)
+            names += [ref.buffer for ref in tensor_refs(value)]
+    for name in names:
+        g.realize_readers(name)
+    return tuple(names)
+
+
+def is_effect(node: fx.Node) -> bool:
+    """Whether ``node`` must run even if nobody reads it: it draws random numbers, or writes into an argument."""
+    schema = getattr(node.target, "_schema", None)
+    return _is_random(node.target) or schema is not None and schema.is_mutable
+
+
+def getitem(g: Any, node: fx.Node) -> Any:
+    """One output of several."""
+    return g.env[node.args[0]][node.args[1]]
+
+
+BUILTINS = {operator.getitem: getitem}

@@ -1,0 +1,367 @@
+"""The walk over an FX graph, and the decisions it takes: what is realised, in which memory order, and where outputs and mutations go.
+
+Upstream: ``torch._inductor.graph.GraphLowering``.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, Sequence
+
+import sympy
+import torch
+from torch import fx
+
+from ...shapes import size
+from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
+from ..ops import ops
+from . import extern
+from .outputs import finish
+from .order import dense, order_like, pick_order, same_strides
+from .registry import lowerings
+from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tensor, View
+
+MAX_READS, MAX_OPS, REUSE_OPS = 12, 64, 10
+"""A closure that reads more buffers or is longer than this is realised; from REUSE_OPS on, one that is read more than once."""
+VIEWS = frozenset("reshape permute broadcast_in_dim slice flip".split())
+
+
+def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name: str = "graph") -> Program:
+    """The loop program of ``gm``, a functional graph of prims and fallbacks whose nodes carry ``meta["val"]``.
+
+    ``fake_inputs``, where given, override the placeholders' ``val``. ``gm.meta["mutated_inputs"]`` maps an output's index to the
+    input it may be written into. Unknown targets become extern calls, never errors.
+    """
+    graph = GraphLowering(gm, fake_inputs)
+    for node in gm.graph.nodes:
+        graph.run(node)
+    return graph.program(name)
+
+
+class GraphLowering:
+    """State of one lowering. Lowerings use ``sizes``/``dtype``/``device`` of the node at hand, ``lazy``, ``allocate``, ``loops``, ``realize``."""
+
+    def __init__(self, gm: fx.GraphModule, fake_inputs: Sequence[Any] | None):
+        self.gm, self.fakes = gm, fake_inputs
+        self.env: dict[fx.Node, Any] = {}
+        self.inputs: list[Input] = []
+        self.constants: list[Constant] = []
+        self.buffers: list[Computed | Extern] = []
+        self.results: list[Output] = []
+        self.layouts: dict[str, Layout] = {}
+        self.copies: dict[Any, Place] = {}
+        self.node: fx.Node | None = None
+        self.counter = self.placeholders = 0
+        self.in_memory = _needed_in_memory(gm.graph)
+
+    def program(self, name: str) -> Program:
+        return Program(self.inputs, self.constants, self.buffers, self.results, name)
+
+    # The node at hand
+
+    def run(self, node: fx.Node) -> None:
+        self.node = node
+        if node.op == "call_function":
+            if node.users or extern.is_effect(node):
+                self.env[node] = self.settle(node, self.call(node))
+        elif node.op == "placeholder":
+            self.env[node] = self.placeholder(node)
+        elif node.op == "get_attr":
+            self.env[node] = self.constant(node)
+        elif node.op == "output":
+            self.output(node)
+        else:
+            raise NotImplementedError(f"{node.op} node {node} in a functional graph")
+
+    def call(self, node: fx.Node) -> Any:
+        builtin = extern.BUILTINS.get(node.target)
+        if builtin is not None:
+            return builtin(self, node)
+        name = getattr(node.target, "name", None)
+        name = name if isinstance(name, str) else ""
+        fn = lowerings.get(name)
+        if fn is None or not _strided(node.meta.get("val")):
+            return extern.call(self, node, name)
+        env = self.env
+        args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__) if _nested(node) else (
+            [env[a] if isinstance(a, fx.Node) else a for a in node.args],
+            {k: env[a] if isinstance(a, fx.Node) else a for k, a in node.kwargs.items()})
+        return fn(self, *args, **kwargs)
+
+    def settle(self, node: fx.Node, made: Any) -> Any:
+        """Note where a closure came from and the memory order it wants, and realise it when reading it anew costs more than memory."""
+        if not isinstance(made, (Lazy, View)):
+            return made
+        if made.origin is None:
+            made.origin = node
+            if isinstance(made, Lazy) and made.strides is None:
+                made.strides, made.exact = self.wanted_strides(node)
+        cost, users = made.cost, len(node.users)
+        if made.place() is None and cost.reads and (
+                len(cost.reads) > MAX_READS or cost.ops > MAX_OPS or
+                users > 1 and (node in self.in_memory and cost.ops > 0 or _dear(cost, users))):
+            self.realize(made)
+        return made
+
+    def wanted_strides(self, node: fx.Node) -> tuple[tuple[Expr, ...] | None, bool]:
+        layout = node.meta.get("layout")
+        if layout is not None:
+            return tuple(map(size, layout)), True
+        val = node.meta["val"]
+        if not hasattr(val, "stride"):
+            return None, False
+        return dense(tuple(val.shape), tuple(val.stride())), False
+
+    @property
+    def sizes(self) -> Sizes:
+        return tuple(map(size, self.node.meta["val"].shape))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.node.meta["val"].dtype
+
+    @property
+    def outputs(self) -> list[tuple[Sizes, torch.dtype]]:
+        """Sizes and dtype of every output of a multi-output node."""
+        return [(tuple(map(size, v.shape)), v.dtype) for v in self.node.meta["val"]]
+
+    def used(self, n: int) -> list[bool]:
+        """Which of the ``n`` outputs anybody reads."""
+        read = {user.args[1] for user in self.node.users if user.target in extern.BUILTINS and user.users}
+        whole = any(user.target not in extern.BUILTINS for user in self.node.users)
+        return [whole or k in read for k in range(n)]
+
+    # Making tensors
+
+    def lazy(self, inner: Callable[[Index], Any], cost: Cost) -> Lazy:
+        """A tensor with the metadata of the node at hand whose elements ``inner(index)`` computes."""
+        val = self.node.meta["val"]
+        return Lazy(self.sizes, val.dtype, val.device, inner, cost)
+
+    def new_name(self) -> str:
+        self.counter += 1
+        return f"buf{self.counter - 1}"
+
+    def allocate(self, sizes: Sizes, dtype: torch.dtype, order_of: Iterable[Tensor] = ()) -> Target:
+        """Memory for a result of the node at hand, in the order the node asks for, or that of the placed tensors ``order_of``."""
+        val = self.node.meta["val"]
+        strides, exact = self.wanted_strides(self.node)
+        first = val[0] if isinstance(val, (tuple, list)) else val
+        if strides is None or len(strides) != len(sizes):
+            strides = dense(tuple(first.shape), tuple(first.stride()))
+        if not exact:
+            strides = order_like(sizes, strides, [p.layout for p in (x.place() for x in order_of) if p is not None])
+        name = self.new_name()
+        layout = self.layouts[name] = Layout(sizes, strides, dtype, first.device)
+        return Target(name, layout)
+
+    def loops(self, out: Target, fn: Callable[..., None], rsizes: Sizes = ()) -> Stored:
+        return self.loops_into([out], fn, rsizes)[0]
+
+    def loops_into(self, outs: list[Target], fn: Callable[..., None], rsizes: Sizes = ()) -> list[Stored]:
+        """A loop nest over the (equal) sizes of ``outs`` that fills them all; it goes by the name of the first."""
+        for other in outs[1:]:
+            self.emit_allocation(other)
+        first = outs[0]
+        if sympy.S.Zero in first.layout.sizes:
+            self.emit_allocation(first)
+        else:
+            self.emit_loops(first.name, first.layout, first.layout.sizes, rsizes, fn)
+        return [out.stored() for out in outs]
+
+    def emit_allocation(self, out: Target) -> None:
+        self.emit(Extern(out.name, out.layout, target="alloc"))
+
+    def emit_loops(self, name: str, layout: Layout, sizes: Sizes, rsizes: Sizes, fn: Callable[..., None],
+                   origin: fx.Node | None = None) -> None:
+        """Record ``fn(index)`` (or ``fn(index, rindex)``) over ``sizes`` and emit it; nothing where there is nothing to run over."""
+        if sympy.S.Zero in sizes:
+            return
+        kept = [d for d, n in enumerate(sizes) if n != 1]
+        vars, rvars = loop_vars("p", len(kept)), loop_vars("r", len(rsizes))
+        loop_sizes = tuple([sizes[d] for d in kept])
+        index: list[Expr] = [sympy.S.Zero] * len(sizes)
+        for d, v in zip(kept, vars):
+            index[d] = v
+        recorder = Recorder(lambda n: self.layouts[n].dtype, dict(zip(vars + rvars, loop_sizes + rsizes)))
+        origin = origin or self.node
+        with ops.use(recorder):
+            fn(index, rvars) if rsizes else fn(index)
+        notes = {n.name: None for n in recorder.notes if n is not None}
+        notes[origin.name] = None
+        body = LoopBody(vars, loop_sizes, rvars, tuple(rsizes), recorder.instrs)
+        self.layouts.setdefault(name, layout)
+        self.buffers.append(Computed(name, layout, body, origin.meta.get("stack", ()), tuple(notes)))
+
+    def emit(self, buffer: Extern) -> None:
+        self.declare(buffer)
+        self.buffers.append(buffer)
+
+    def declare(self, buffer: Buffer | None) -> None:
+        if buffer is not None:
+            self.layouts[buffer.name] = buffer.layout
+
+    # Memory
+
+    def realize(self, t: Tensor) -> Place:
+        """Where ``t`` lies in memory, put there now if it was not."""
+        place = t.place()
+        if place is not None:
+            return place
+        if isinstance(t, View) and not _keeps_part(t):
+            if t.kind == "reshape":
+                self._realize_for_reshape(t)
+            else:
+                self.realize(t.source)
+            place = t.place()
+            if place is not None:
+                return place
+        return self.store(t)
+
+    def _realize_for_reshape(self, t: View) -> None:
+        """Merging dimensions wants them adjacent: the source is written, or copied, row-major in its own shape, free of divisions."""
+        source = t.source
+        place = source.place()
+        if place is None and isinstance(source, Lazy):
+            wanted = source.strides or dense(source.sizes, None)
+            if t.relayout(Layout(source.sizes, wanted, t.dtype, t.device)) is None:
+                source.strides, source.exact = dense(source.sizes, None), True
+            self.realize(source)
+        elif place is None and isinstance(source, View) and source.kind == "permute" or place is not None:
+            copy = self._row_major_copy(source)
+            layout = t.relayout(copy.layout)
+            t.realised(Place(copy.name, layout))
+        else:
+            self.realize(source)
+
+    def _row_major_copy(self, t: Tensor) -> Place:
+        place = t.place()
+        strides = dense(t.sizes, None)
+        key = (place or t, strides)
+        if key not in self.copies:
+            self.copies[key] = self.store(self.copy_of(t, strides))
+        return self.copies[key]
+
+    def copy_of(self, t: Tensor, strides: tuple[Expr, ...]) -> Lazy:
+        copy = Lazy(t.sizes, t.dtype, t.device, t.load, t.cost)
+        copy.strides, copy.exact, copy.origin = strides, True, getattr(t, "origin", None) or self.node
+        return copy
+
+    def store(self, t: Lazy | View) -> Place:
+        """Write ``t`` into a buffer of its own."""
+        name, sizes = self.new_name(), t.sizes
+        exact = isinstance(t, Lazy) and t.exact
+        hint = t.strides if t.strides is not None else dense(sizes, None)
+        layout = self.layouts[name] = Layout(sizes, hint, t.dtype, t.device)
+        if sympy.S.Zero in sizes:
+            self.emit(Extern(name, layout, target="alloc"))
+        else:
+            def body(index: Index) -> None:
+                nonlocal layout
+                value = t.load(index)
+                if not exact:
+                    layout = Layout(sizes, pick_order([e for _, e in ops.handler.reads], index, sizes, hint), t.dtype, t.device)
+                Target(name, layout).store(index, value)
+
+            self.emit_loops(name, layout, sizes, (), body, t.origin)
+            self.buffers[-1].layout = self.layouts[name] = layout
+        place = Place(name, layout)
+        t.realised(place)
+        return place
+
+    def place_as(self, t: Tensor, strides: tuple[Expr, ...]) -> Place:
+        """``t`` in memory with these strides: where it lies, or a copy."""
+        if isinstance(t, Lazy) and t.place() is None:
+            source = t.copy_of.place() if t.copy_of is not None else None
+            if source is not None and same_strides(t.sizes, source.layout.strides, strides):
+                return source
+            t.strides, t.exact = strides, True
+        place = self.realize(t)
+        if same_strides(t.sizes, place.layout.strides, strides):
+            return place
+        key = (place, strides)
+        if key not in self.copies:
+            self.copies[key] = self.store(self.copy_of(t, strides))
+        return self.copies[key]
+
+    def reference(self, t: Tensor, strides: tuple[Expr, ...] | None = None) -> TensorRef:
+        """An argument of an extern call, in memory (with these strides)."""
+        return self.ref(self.realize(t) if strides is None else self.place_as(t, strides))
+
+    def ref(self, place: Place) -> TensorRef:
+        return TensorRef(place.name, None if place.layout == self.layouts[place.name] else place.layout)
+
+    def realize_readers(self, name: str) -> None:
+        """Before ``name`` is overwritten: closures that would read it later are stored now."""
+        for t in list(self.env.values()):
+            if isinstance(t, (Lazy, View)) and t.place() is None and name in t.cost.reads:
+                self.realize(t)
+
+    # Leaves and outputs
+
+    def placeholder(self, node: fx.Node) -> Any:
+        position, self.placeholders = self.placeholders, self.placeholders + 1
+        val = self.fakes[position] if self.fakes is not None else node.meta["val"]
+        if not hasattr(val, "stride"):
+            return val
+        layout = Layout(tuple(map(size, val.shape)), tuple(map(size, val.stride())), val.dtype, val.device)
+        made = Input(f"in{position}", layout, position, bool(node.meta.get("static")))
+        self.inputs.append(made)
+        self.declare(made)
+        return Stored(made.name, layout)
+
+    def constant(self, node: fx.Node) -> Any:
+        value: Any = self.gm
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.numel() == 1 and value.device.type == "cpu" and not value.dtype.is_complex and _real(value):
+            number, dtype, device = value.item(), value.dtype, value.device
+            return Lazy(tuple(map(size, value.shape)), dtype, device, lambda index: ops.constant(number, dtype), Cost())
+        layout = Layout(tuple(map(size, value.shape)), tuple(map(size, value.stride())), value.dtype, value.device)
+        made = Constant(f"const{len(self.constants)}", layout, value)
+        self.constants.append(made)
+        self.declare(made)
+        return Stored(made.name, layout)
+
+    def output(self, node: fx.Node) -> None:
+        leaves = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
+        self.results = finish(self, list(leaves), self.gm.meta.get("mutated_inputs") or {})
+
+
+def _dear(cost: Cost, users: int) -> bool:
+    """Reading ``r`` buffers ``users`` times moves more memory than reading them once, writing one and reading that."""
+    r = len(cost.reads)
+    return cost.heavy or cost.ops > REUSE_OPS or r * users > r + users
+
+
+def _keeps_part(t: View) -> bool:
+    """A slice (through other views) of a closure: only that part is worth computing."""
+    while isinstance(t, View):
+        if t.kind == "slice":
+            return t.source.place() is None
+        t = t.source
+    return False
+
+
+def _needed_in_memory(graph: fx.Graph) -> set[fx.Node]:
+    """Nodes that an output or an extern call reads, directly or through views: they will be realised whatever happens."""
+    needed: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        name = getattr(node.target, "name", None)
+        if node.op == "output" or node.op == "call_function" and node.target not in extern.BUILTINS and (
+                not isinstance(name, str) or name not in lowerings or name in VIEWS and node in needed):
+            needed.update(node.all_input_nodes)
+    return needed
+
+
+def _nested(node: fx.Node) -> bool:
+    return any(isinstance(a, (tuple, list)) and any(isinstance(b, fx.Node) for b in a) for a in (*node.args, *node.kwargs.values()))
+
+
+def _strided(val: Any) -> bool:
+    vals = val if isinstance(val, (tuple, list)) else (val,)
+    return all(v is None or hasattr(v, "stride") and not v.dtype.is_complex for v in vals)
+
+
+def _real(value: torch.Tensor) -> bool:
+    return value.layout == torch.strided and not value.is_quantized

@@ -1,0 +1,81 @@
+"""Memory order: dense strides, comparing strides, and the order a realised closure gets.
+
+Upstream: ``FlexibleLayout.stride_ordered`` and ``ComputedBuffer.decide_layout``.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from functools import lru_cache
+from typing import Any, Sequence
+
+import sympy
+
+from ...shapes import linear
+from ..ir import Layout
+from .tensors import Expr, Sizes
+
+
+@lru_cache(maxsize=16384)
+def dense(shape: tuple[Any, ...], strides: tuple[Any, ...] | None) -> tuple[Expr, ...]:
+    """Strides without gaps for ``shape`` in the memory order of ``strides`` (row-major for None, and for dimensions that repeat)."""
+    rank = len(shape)
+    order = range(rank)
+    if strides is not None and all(isinstance(s, (int, sympy.Integer)) for s in strides):
+        if all(s != 0 or n == 1 for n, s in zip(shape, strides)):
+            order = _order(shape, strides)
+    result: list[Expr] = [sympy.S.One] * rank
+    step: Expr = sympy.S.One
+    for d in reversed(order):
+        result[d] = step
+        step = step * max(shape[d], 1) if isinstance(shape[d], int) else step * shape[d]
+    return tuple(result)
+
+
+def _order(shape: Sequence[Any], strides: Sequence[Any]) -> list[int]:
+    """Dimensions from outermost to innermost; those of size 1 stay beside their right neighbour."""
+    keys: list[Any] = []
+    neighbour: Any = 0
+    for d in reversed(range(len(shape))):
+        if shape[d] != 1:
+            neighbour = strides[d]
+        keys.append((-neighbour, d))
+    return [d for _, d in sorted(keys)]
+
+
+def same_strides(sizes: Sizes, a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether two strides put every element in the same place (size-1 dimensions and empty tensors do not matter)."""
+    return a == b or all(x == y or n == 1 for n, x, y in zip(sizes, a, b)) or sympy.S.Zero in sizes
+
+
+def order_like(sizes: Sizes, hint: tuple[Expr, ...], layouts: Sequence[Layout]) -> tuple[Expr, ...]:
+    """Strides for a result assembled from tensors of these layouts: theirs if they agree in order, else ``hint``."""
+    orders = {dense(tuple(map(int, sizes)), tuple(map(int, layout.strides))) for layout in layouts
+              if all(n.is_Integer for n in sizes) and all(n != 1 for n, m in zip(layout.sizes, sizes) if m != 1)}
+    return orders.pop() if len(orders) == 1 else hint
+
+
+def pick_order(loads: Sequence[Expr], index: Sequence[Expr], sizes: Sizes, hint: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """Strides for values computed from ``loads`` at ``index``: the order most of them are read in, ``hint`` where that is one of the
+    most frequent or nothing is read in full."""
+    dims = [d for d, i in enumerate(index) if i is not sympy.S.Zero]
+    if len(dims) < 2 or not loads:
+        return hint
+    symbols = tuple([index[d] for d in dims])
+    inner = tuple([sizes[d] for d in dims])
+    counts: Counter[tuple[Expr, ...]] = Counter()
+    for load in loads:
+        strides = linear(load, symbols)
+        if strides is not None and all(s > 0 for s in strides):
+            counts[dense(inner, strides)] += 1
+    if not counts:
+        return hint
+    best, times = counts.most_common(1)[0]
+    if counts.get(tuple([hint[d] for d in dims]), 0) == times:
+        return hint
+    result: list[Expr] = [sympy.S.One] * len(sizes)
+    for d, s in zip(dims, best):
+        result[d] = s
+    for d in reversed(range(len(sizes))):  # size-1 dimensions: as if row-major
+        if d not in dims and d + 1 < len(sizes):
+            result[d] = result[d + 1] * sizes[d + 1]
+    return tuple(result)
