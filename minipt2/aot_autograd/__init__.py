@@ -1,0 +1,18 @@
+"""The backward pass ahead of time: a captured graph becomes functional forward and backward graphs, and a callable.
+
+In: an ``fx.GraphModule`` of torch calls and methods (from ``dynamo``) with fake example inputs. Out: ``run(*args) -> tuple`` with
+eager's outputs, gradients, aliases, strides and mutated inputs. In between each compiler gets one graph: ``call_function`` nodes on
+ATen overloads (or what ``decompose`` made of them), no mutation, outputs that share storage with nothing. Called by
+``backends``; knows neither ``dynamo`` nor ``inductor``.
+
+The order: ``trace`` (record forward and gradient) -> ``functionalize`` -> ``simplify`` -> ``decompose`` -> ``partition`` (what to
+save) -> compilers -> ``runtime``. Upstream: ``torch._functorch.aot_autograd`` and ``torch._functorch.partitioners``.
+"""
+from .compile import aot_compile, aot_eager
+from .functionalize import Mutation, functionalize
+from .partition import min_cut, partition, split
+from .runtime import Compiled
+from .trace import Tracer, trace_joint
+
+__all__ = ["Compiled", "Mutation", "Tracer", "aot_compile", "aot_eager", "functionalize", "min_cut", "partition", "split",
+           "trace_joint"]

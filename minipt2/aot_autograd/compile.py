@@ -1,0 +1,132 @@
+"""``aot_compile``: all steps of this room in order.
+
+Upstream: ``torch._functorch._aot_autograd.graph_compile`` and ``torch._dynamo.backends.debugging.aot_eager``.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable, Sequence
+
+import torch
+from torch import fx
+
+from .. import trace as events
+from ..config import config
+from . import ops
+from .joint import Joint, capture
+from .partition import partition, split, storage_root
+from .runtime import Compiler, Plan, bind
+from .simplify import drop_dead, output_node
+
+Kind = Callable[[fx.Node], str]
+
+
+def aot_compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    inference_compiler: Compiler | None = None,
+    decompose: Callable[[fx.GraphModule], fx.GraphModule] | None = None,
+    partitioner: Callable[..., tuple[fx.GraphModule, fx.GraphModule]] | None = None,
+    kind: Kind = ops.kind,
+) -> Callable[..., tuple]:
+    """Compile ``gm`` ahead of time, with its backward when grad mode is on and some input requires grad.
+
+    gm: returns a flat tuple; parameters and buffers are placeholders. example_inputs: one per placeholder, fake or real.
+    fw_compiler, bw_compiler, inference_compiler: ``compiler(graph, fake_inputs) -> fn``, where ``fn(args: list) -> list`` may clear
+    ``args``. The two latter default to the first; the backward is compiled when it first runs. ``graph.meta["mutated_inputs"]``
+    maps an output to the input it may be written into instead (returning that input object).
+    decompose: rewrites the joint graph (output ``(outputs, grads)``) before it is cut. kind: classifies its nodes.
+    partitioner: ``partitioner(joint, kind) -> (forward, backward)``; default: minimum cut.
+
+    What cannot be expressed runs eagerly, counted as ``aot_fallbacks`` (``config.raise_internal_errors``: raised).
+    """
+    try:
+        joint = capture(gm, example_inputs)
+        events.artifact("aot", "joint", joint.graph)
+        if decompose is not None:
+            joint.graph = decompose(joint.graph)
+            events.artifact("aot", "decomposed", joint.graph)
+    except Exception as error:
+        if config.raise_internal_errors:
+            raise
+        events.count("aot_fallbacks")
+        events.artifact("aot", "fallback", error)
+        return lambda *args: tuple(gm(*args))
+    if joint.tangents:
+        plan = _plan_training(joint, fw_compiler, bw_compiler or fw_compiler, partitioner or partition, kind)
+    else:
+        plan = _plan_inference(joint, inference_compiler or fw_compiler, kind)
+    return bind(plan, gm)
+
+
+def _inputs(gm: fx.GraphModule) -> list[fx.Node]:
+    return [n for n in gm.graph.nodes if n.op == "placeholder"]
+
+
+def _compile(compiler: Compiler, gm: fx.GraphModule, name: str) -> Callable[[list], Sequence[Any]]:
+    events.artifact("aot", name, gm)
+    return compiler(gm, [n.meta["val"] for n in _inputs(gm)])
+
+
+def _base_plan(joint: Joint) -> Plan:
+    may_alias = [i for i, n in enumerate(_inputs(joint.graph)) if n.meta.get("mutated") and not n.meta.get("static")]
+    return Plan(None, joint.outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias)
+
+
+def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> None:
+    """Tell the compiler which outputs it may write straight into inputs: those that nothing else returned shares."""
+    results = output_node(gm.graph).args[0]
+    roots = [storage_root(r, kind) for r in results]
+    inputs = _inputs(gm)
+    gm.meta["mutated_inputs"] = {
+        o: i for o, i in enumerate(updates)
+        if roots.count(roots[o]) == 1 and roots[o].op == "call_function" and inputs[i] not in roots}
+
+
+def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
+    gm, plan = joint.graph, _base_plan(joint)
+    output = output_node(gm.graph)
+    output.args = (tuple(output.args[0][0]),)
+    drop_dead(gm.graph)
+    gm.recompile()
+    gm.meta["outputs"] = len(output.args[0])
+    _allow_in_place(gm, joint.updates, kind)
+    plan.forward = _compile(compiler, gm, "inference")
+    return plan
+
+
+def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, partitioner: Callable, kind: Kind) -> Plan:
+    plan, updates = _base_plan(joint), len(joint.updates)
+    tangents = [n.meta["val"] for n in _inputs(joint.graph) if n.meta.get("tangent")]
+    forward, backward = partitioner(joint.graph, kind)
+    results = output_node(forward.graph).args[0]
+    inputs = _inputs(forward)
+    returned, saved = results[updates:updates + joint.count], results[updates + joint.count:]
+    plan.saved = [(True, inputs.index(s)) if s.op == "placeholder"
+                  else (False, results.index(s, updates) - updates) for s in saved]
+    kept = {storage_root(s, kind) for s in saved}
+    plan.witnesses = [i for i, r in enumerate(returned) if r not in saved and storage_root(r, kind) in kept]
+    plan.tangents = list(zip(joint.tangents, tangents))
+    plan.frozen = [i for i in range(joint.count) if i not in joint.tangents]
+    _allow_in_place(forward, joint.updates, kind)
+    plan.forward = _compile(fw_compiler, forward, "forward")
+    plan.compile_backward = lambda: _compile(bw_compiler, backward, "backward")
+    return plan
+
+
+def run_eagerly(gm: fx.GraphModule, fake_inputs: Sequence[Any] = ()) -> Callable[[list], Sequence[Any]]:
+    """The compiler that compiles nothing: runs the graph's own Python, each operator by its eager kernel."""
+    forward = gm.forward
+
+    def run(args: list) -> Sequence[Any]:
+        inputs = tuple(args)
+        args.clear()
+        return forward(*inputs)
+    return run
+
+
+def aot_eager(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., tuple]:
+    """A backend: everything this room does, the graphs then run eagerly."""
+    return aot_compile(gm, example_inputs, fw_compiler=run_eagerly)

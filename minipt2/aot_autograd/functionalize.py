@@ -1,0 +1,251 @@
+"""Make a recorded graph functional: no operator writes into a tensor that another one may read.
+
+A tensor is either the root of a storage or a view with a parent; both are read off the recorded view operators. An
+in-place operator becomes its functional twin, and its result the new value of the root: directly, or through the view
+chain, each view undone by the operator that writes into it (``select`` by ``select_scatter``). A root counts its writes;
+whoever reads a view made before the last one gets that view taken anew from the current value. Values keep the strides
+that the tensor had in eager, so every view that was legal stays legal.
+
+Before ``a = x + 1; v = a[0]; v.mul_(2); return a``; after ``a = x + 1; v = a[0]; m = v * 2; b = select_scatter(a, m, 0, 0)``
+and ``b`` returned.
+
+Upstream: ``aten/src/ATen/FunctionalTensorWrapper.cpp`` and ``FunctionalInverses.cpp``, which do this while tracing.
+"""
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.node import map_arg
+
+from ..errors import Unsupported
+from .ops import argument, aten, functional_variant, info, is_view, view_parent, writes_now
+from .unview import unview
+
+_BATCH_NORMS = {"aten::native_batch_norm"}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """``input`` (a placeholder) must hold ``value`` when the graph has run."""
+
+    input: fx.Node
+    value: fx.Node
+
+
+@dataclass(frozen=True)
+class Functional:
+    """The functional twin of a mutable operator that has none: clones what is written, runs it, returns the clones too."""
+
+    op: OpOverload
+    writes: tuple[int, ...]
+
+    @property
+    def __name__(self) -> str:
+        return f"functional_{self.op.name().replace('::', '_').replace('.', '_')}"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple:
+        schema = self.op._schema.arguments
+        bound = [argument(args, kwargs, self.op, i) for i in range(len(schema))]
+        for i in self.writes:
+            bound[i] = [t.clone() for t in bound[i]] if isinstance(bound[i], (list, tuple)) else bound[i].clone()
+        positional = [b for a, b in zip(schema, bound) if not a.kwarg_only]
+        result = self.op(*positional, **{a.name: b for a, b in zip(schema, bound) if a.kwarg_only})
+        results = result if isinstance(result, tuple) else (result,)
+        return (*(results[i] for i in info(self.op).fresh_returns), *(bound[i] for i in self.writes))
+
+
+def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a gapless tensor of ``shape`` whose dimensions lie in the order of ``strides``."""
+    result, step = [0] * len(shape), 1
+    for dim in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
+        result[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(result)
+
+
+def same_strides(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two stride tuples place the elements alike (dimensions of one element, and empty tensors, do not matter)."""
+    return 0 in shape or all(size == 1 or x == y for size, x, y in zip(shape, a, b))
+
+
+class _Functionalizer:
+    def __init__(self, graph: fx.Graph):
+        self.graph = graph
+        self.fake_mode = next((v.fake_mode for n in graph.nodes if isinstance(v := n.meta.get("val"), FakeTensor)), None)
+        self.parent: dict[fx.Node, fx.Node] = {}
+        self.root: dict[fx.Node, fx.Node] = {}
+        for node in graph.nodes:
+            if is_view(node):
+                self.parent[node] = view_parent(node)
+                self.root[node] = self.root.get(self.parent[node], self.parent[node])
+        self.writes_to: dict[fx.Node, int] = {}  # root -> writes so far
+        self.current: dict[fx.Node, fx.Node] = {}  # node -> functional node that holds its value ...
+        self.as_of: dict[fx.Node, int] = {}  # ... after so many writes to its root
+        self.stack: tuple = ()
+
+    def run(self) -> list[Mutation]:
+        for node in list(self.graph.nodes):
+            if node.op == "call_function":
+                self.stack = node.meta.get("stack", ())
+                self.visit(node)
+        output = next(iter(reversed(self.graph.nodes)))
+        with self.graph.inserting_before(output):
+            output.args = map_arg(output.args, self.read)
+            return [Mutation(root, self.read(root)) for root in self.writes_to
+                    if root.op == "placeholder" and not root.meta.get("tangent")]
+
+    def visit(self, node: fx.Node) -> None:
+        original_args, original_kwargs, following = node.args, node.kwargs, node.next
+        if self.writes_to:
+            with self.graph.inserting_before(node):
+                node.args, node.kwargs = map_arg(node.args, self.read), map_arg(node.kwargs, self.read)
+        if node in self.parent:
+            self.as_of[node] = self.writes_to.get(self.root[node], 0)
+        elif isinstance(node.target, OpOverload):
+            positions = writes_now(node.target, node.args, node.kwargs)
+            if positions:
+                targets = [argument(original_args, original_kwargs, node.target, i) for i in positions]
+                with self.graph.inserting_before(following):
+                    self.replace(node, targets, positions)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def read(self, node: fx.Node) -> fx.Node:
+        """The functional node that holds the present value of ``node``; views are taken anew where they are stale."""
+        writes = self.writes_to.get(self.root.get(node, node), 0)
+        if self.as_of.get(node, 0) == writes:
+            return self.current.get(node, node)
+        base = self.read(self.parent[node])
+        if node.target is operator.getitem:
+            value = self.emit(operator.getitem, (base, node.args[1]))
+        else:
+            args = list(node.args)
+            args[info(node.target).view_of] = base
+            value = self.emit(node.target, tuple(args), node.kwargs)
+        self.current[node], self.as_of[node] = value, writes
+        return value
+
+    def emit(self, target: Any, args: tuple, kwargs: dict | None = None) -> fx.Node:
+        """A new node at the insertion point, with its fake value."""
+        node = self.graph.create_node("call_function", target, args, kwargs or {})
+        try:
+            self.evaluate(node)
+        except RuntimeError:
+            self.graph.erase_node(node)
+            raise
+        node.meta["stack"] = self.stack
+        return node
+
+    def evaluate(self, node: fx.Node) -> None:
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
+        with self.fake_mode, torch.no_grad():
+            node.meta["val"] = node.target(*args, **kwargs)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, node: fx.Node, value: fx.Node) -> None:
+        """``node``'s storage now holds ``value`` where ``node`` looks."""
+        root = self.root.get(node, node)
+        if node is root:
+            self.current[node] = self.restride(value, node)
+        else:
+            parent = self.parent[node]
+            if node.target is operator.getitem:  # an element of split, unbind ...: write into what was split
+                parent = self.parent[parent]
+            self.write(parent, unview(self.emit, node, self.read(parent), value))
+            val, wanted = value.meta["val"], node.meta["val"]
+            if not same_strides(val.shape, val.stride(), wanted.stride()):
+                return
+            self.current[node] = value
+            self.as_of[node] = self.writes_to[root]
+            return
+        self.writes_to[root] = self.as_of[root] = self.writes_to.get(root, 0) + 1
+
+    def fit(self, value: fx.Node, target: fx.Node) -> fx.Node:
+        """``value`` in the dtype, device and shape of ``target``, as writing into it would store it."""
+        val, wanted = value.meta["val"], target.meta["val"]
+        if val.dtype != wanted.dtype or val.device != wanted.device:
+            device = {"device": wanted.device} if val.device != wanted.device else {}
+            value = self.emit(aten._to_copy.default, (value,), {"dtype": wanted.dtype, **device})
+        if val.shape != wanted.shape:
+            value = self.emit(aten.expand.default, (value, list(wanted.shape)))
+        return value
+
+    def restride(self, value: fx.Node, target: fx.Node) -> fx.Node:
+        """``value`` with ``target``'s strides (dense ones in the same order where ``target`` has gaps)."""
+        val, wanted = value.meta["val"], target.meta["val"]
+        shape = tuple(wanted.shape)
+        strides = dense_strides(shape, wanted.stride())
+        if same_strides(shape, val.stride(), strides):
+            return value
+        order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+        inverse = sorted(range(len(shape)), key=lambda d: order[d])
+        value = self.emit(aten.permute.default, (value, order))
+        value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})
+        return self.emit(aten.permute.default, (value, inverse))
+
+    def replace(self, node: fx.Node, targets: list, positions: tuple[int, ...]) -> None:
+        """Turn the in-place ``node`` into functional ones and write their results to ``targets``."""
+        simple = _DIRECT.get(node.target)
+        if simple is not None:
+            self.write(targets[0], self.fit(simple(self, node, targets[0]), targets[0]))
+            self.graph.erase_node(node)
+            return
+        fresh = self.make_functional(node, positions)
+        single = fresh + len(targets) == 1 and not isinstance(node.target, Functional)
+        for i, target in enumerate(targets):
+            value = node if single else self.emit(operator.getitem, (node, fresh + i))
+            if isinstance(target, fx.Node):
+                self.write(target, self.fit(value, target))
+                continue
+            for j, element in enumerate(target):
+                self.write(element, self.fit(self.emit(operator.getitem, (value, j)), element))
+
+    def make_functional(self, node: fx.Node, positions: tuple[int, ...]) -> int:
+        """Exchange ``node``'s target; returns how many of its results come before the written values."""
+        op = node.target
+        if op._schema.name in _BATCH_NORMS:
+            node.target = aten._native_batch_norm_legit_functional.default
+            statistics = tuple(argument(node.args, node.kwargs, op, i).meta["val"] for i in positions)
+            node.meta["val"] = (*node.meta["val"], *statistics)
+            return 3
+        twin = functional_variant(op)
+        if twin is None and info(op).is_out:
+            raise Unsupported("MP305", f"{op} has no form that returns its result", "call it without out=")
+        if twin is None:
+            node.target = Functional(op, positions)
+        else:
+            outs = {a.name for a in op._schema.arguments if a.is_out}
+            node.target = twin
+            node.kwargs = {k: v for k, v in node.kwargs.items() if k not in outs}
+        self.evaluate(node)
+        return len(info(op).fresh_returns)
+
+
+def _filled(self: _Functionalizer, node: fx.Node, target: fx.Node) -> fx.Node:
+    val, number = target.meta["val"], node.args[1] if len(node.args) > 1 else 0  # zero_ names no number
+    return self.emit(aten.full.default, (list(val.shape), number), {"dtype": val.dtype, "device": val.device})
+
+
+# In-place operators whose result does not depend on what was there before.
+_DIRECT = {
+    aten.copy_.default: lambda self, node, target: node.args[1],
+    aten.fill_.Tensor: lambda self, node, target: node.args[1],
+    aten.fill_.Scalar: _filled,
+    aten.zero_.default: _filled,
+}
+
+
+def functionalize(graph: fx.Graph) -> list[Mutation]:
+    """Replace every in-place operator of ``graph`` (in place); what its inputs must hold afterwards, in order of first write.
+
+    Nodes carry ``meta["val"]`` (fake tensors). The output then refers to the final values. Raises ``Unsupported`` for a
+    write through a view that has no inverse.
+    """
+    return _Functionalizer(graph).run()

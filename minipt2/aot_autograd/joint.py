@@ -1,0 +1,171 @@
+"""From a captured graph to a functional joint graph and the record of what the runtime must put back.
+
+Decides for each output of the user's graph where it comes from at run time: a value that the compiled graph returns, an
+input, or a view to be taken of either, so that what was aliased in eager is aliased again. Views of inputs are not computed
+by the graph at all; outputs that share storage are views of one returned base.
+
+Upstream: ``torch._functorch._aot_autograd.collect_metadata_analysis`` (which runs the function once more for this).
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Sequence
+
+import torch
+from torch import fx
+
+from ..errors import Unsupported
+from .functionalize import functionalize
+from .ops import ALIAS_ONLY, info, is_view, storage_root, view_parent
+from .simplify import output_node, simplify
+from .trace import Tracer, trace_joint
+
+View = Callable[[torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where one output of the user's graph comes from."""
+
+    origin: str
+    """``value`` (returned by the graph), ``input``, or ``constant`` (known at compile time)."""
+    index: Any
+    """Which value or input; the constant itself."""
+    views: tuple[View, ...] = ()
+    """To be applied in turn, under autograd, to what ``origin`` and ``index`` name."""
+    detach: bool = False
+
+
+@dataclass
+class Joint:
+    """``graph`` returns ``((*updates, *values), grads)``: new contents of written inputs first."""
+
+    graph: fx.GraphModule
+    outputs: list[Output]
+    updates: list[int] = field(default_factory=list)
+    """Inputs whose new contents lead the outputs; copied back without autograd noticing."""
+    histories: dict[int, int] = field(default_factory=dict)
+    """Input -> value: written under grad mode, copied back under autograd."""
+    tangents: list[int] = field(default_factory=list)
+    """The values that have a tangent, in the order of the tangent placeholders."""
+    count: int = 0
+    """How many values there are."""
+
+
+def _view_steps(node: fx.Node, root: fx.Node) -> tuple[View, ...]:
+    """The recorded views from ``root`` to ``node``, as functions; ``detach`` and ``alias`` left out."""
+    steps: list[View] = []
+    while node is not root:
+        parent = view_parent(node)
+        if not isinstance(node.target, torch._ops.OpOverload):  # getitem
+            steps.append(lambda x, i=node.args[1]: x[i])
+        elif node.target not in ALIAS_ONLY:
+            rest, kwargs, op = tuple(node.args[1:]), dict(node.kwargs), node.target
+            steps.append(lambda x, op=op, rest=rest, kwargs=kwargs: op(x, *rest, **kwargs))
+        node = parent
+    return tuple(reversed(steps))
+
+
+class _Chooser:
+    """Called between forward and backward: sorts the outputs by origin, names the tensors that the graph must return."""
+
+    def __init__(self) -> None:
+        self.outputs: list[Output] = []
+        self.histories: dict[int, int] = {}
+        self.returned: list[torch.Tensor] = []
+        self.position: dict[int, int] = {}
+
+    def value(self, tensor: torch.Tensor) -> int:
+        """The position of ``tensor`` among the returned ones, where it is put if it was not there."""
+        if id(tensor) not in self.position:
+            self.position[id(tensor)] = len(self.returned)
+            self.returned.append(tensor)
+        return self.position[id(tensor)]
+
+    def __call__(self, tracer: Tracer, outputs: Sequence[Any]) -> list[torch.Tensor]:
+        places = {}
+        for i, value in enumerate(tracer.values):
+            if isinstance(value, torch.Tensor):
+                node = tracer.node(value)
+                if node.op != "placeholder":
+                    raise Unsupported("MP309", "the shape or strides of an input are changed in place")
+                places[node] = i
+        self.histories = {i: self.value(tracer.values[i]) for i in tracer.rewritten()}
+        roots = [storage_root(tracer.node(o)) if isinstance(o, torch.Tensor) else None for o in outputs]
+        bases = self.bases(tracer, outputs, roots)
+        self.outputs = [self.place(tracer, out, root, places, bases) for out, root in zip(outputs, roots)]
+        return self.returned
+
+    def bases(self, tracer: Tracer, outputs: Sequence[Any], roots: list) -> dict[fx.Node, torch.Tensor]:
+        """For each storage that more than one output looks into: the tensor to return, of which all are views."""
+        members: dict[fx.Node, dict[int, torch.Tensor]] = {}
+        for out, root in zip(outputs, roots):
+            if root is not None and root.op == "call_function":
+                members.setdefault(root, {})[id(out)] = out
+        found = {}
+        for root, tensors in members.items():
+            if len(tensors) == 1:
+                continue
+            tracked = any(t.requires_grad for t in tensors.values())
+            whole = [t for t in tensors.values() if not _view_steps(tracer.node(t), root)] + [root.meta["val"]]
+            found[root] = next((t for t in whole if t.requires_grad == tracked), None)
+            if found[root] is None:
+                raise Unsupported("MP308", "outputs share storage with a tensor that autograd lost sight of")
+        return found
+
+    def place(self, tracer: Tracer, out: Any, root: fx.Node | None, places: dict, bases: dict) -> Output:
+        if root is None:
+            return Output("constant", out)
+        node = tracer.node(out)
+        if root in places:
+            source = tracer.values[places[root]]
+            return Output("input", places[root], _view_steps(node, root), self.hides(source, out, node, root))
+        base = bases.get(root)
+        if base is None or base is out:
+            return Output("value", self.value(out))
+        return Output("value", self.value(base), _view_steps(node, root), base.requires_grad and not out.requires_grad)
+
+    @staticmethod
+    def hides(source: torch.Tensor, out: torch.Tensor, node: fx.Node, root: fx.Node) -> bool:
+        """Whether ``out`` is a detached look at ``source`` (a ``detach`` of what needs no gradient is a tensor of its own)."""
+        renamed = node is not root and not _view_steps(node, root)
+        return source is not out and not out.requires_grad and (source.requires_grad or renamed)
+
+
+def _check_apart(examples: Sequence[Any], written: set[int]) -> None:
+    """Two inputs in one storage, one of them written: the functional graph could not see that the other changes."""
+    owners: dict[int, list[int]] = {}
+    for i, example in enumerate(examples):
+        if isinstance(example, torch.Tensor):
+            owners.setdefault(example.untyped_storage()._cdata, []).append(i)
+    for shared in owners.values():
+        if len(shared) > 1 and written.intersection(shared):
+            raise Unsupported("MP310", "an input that is written in place shares its storage with another input")
+
+
+def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
+    """Trace, functionalise and tidy ``gm``; ``Joint.tangents`` is empty when nothing needs a gradient.
+
+    gm: a graph that returns a flat tuple; its placeholders' ``static`` and ``source`` metadata are kept.
+    examples: one per placeholder, fake or real; ``requires_grad`` decides what gets a gradient.
+    Raises ``Unsupported`` where the meaning of eager could not be kept.
+    """
+    chooser = _Chooser()
+    metas = [{k: v for k, v in n.meta.items() if k in ("static", "source")} for n in gm.graph.nodes if n.op == "placeholder"]
+    joint = trace_joint(gm, examples, metas=metas, choose=chooser)
+    graph = joint.graph
+    placeholders = [n for n in graph.nodes if n.op == "placeholder" and not n.meta.get("tangent")]
+    mutations = {placeholders.index(m.input): m.value for m in functionalize(graph)}
+    _check_apart(examples, set(mutations))
+    for i in mutations:
+        placeholders[i].meta["mutated"] = True
+    simplify(graph)
+    updates = [i for i in mutations if i not in chooser.histories]
+    output = output_node(graph)
+    values, grads = output.args[0]
+    output.args = (((*(mutations[i] for i in updates), *values), grads),)
+    simplify(graph, len(updates))
+    joint.recompile()
+    tangents = [i for i, t in enumerate(chooser.returned) if t.requires_grad]
+    return Joint(joint, chooser.outputs, updates, chooser.histories, tangents, len(chooser.returned))
+

@@ -1,0 +1,201 @@
+"""Cut a joint graph into a forward and a backward graph, saving as few bytes in between as recomputation allows.
+
+What the backward needs of the forward is either saved or computed again from what is. Each candidate is a pair of
+vertices joined by an edge of capacity "bytes to save it"; recomputing costs too, an edge from the source of capacity
+"work to compute it again"; contractions, random and unknown operators must not run twice, so theirs is infinite. A minimum
+cut is the cheapest choice. Views are never saved (their base is) and cost nothing to take again.
+
+Upstream: ``torch._functorch.partitioners`` and Chen et al., "Training Deep Nets with Sublinear Memory Cost".
+"""
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any, Callable
+
+import networkx as nx
+from torch import fx
+
+from . import ops
+from .simplify import drop_dead, output_node
+
+RECOMPUTABLE = frozenset({"pointwise", "view"})
+Cost = Callable[[fx.Node], float]
+
+
+def nbytes(node: fx.Node) -> float:
+    """Bytes of the tensor that ``node`` makes; infinite for anything else, which cannot be saved."""
+    val = node.meta.get("val")
+    if not hasattr(val, "dtype") or not hasattr(val, "shape"):
+        return math.inf
+    return float(math.prod(val.shape) * val.dtype.itemsize)
+
+
+def backward_nodes(joint: fx.GraphModule) -> set[fx.Node]:
+    """The nodes that depend on a tangent, tangents included: they can only run in the backward."""
+    found: set[fx.Node] = set()
+    for node in joint.graph.nodes:
+        if node.meta.get("tangent") or (node.op == "call_function" and any(a in found for a in node.all_input_nodes)):
+            found.add(node)
+    return found
+
+
+def needed_from_forward(joint: fx.GraphModule, backward: set[fx.Node]) -> list[fx.Node]:
+    """The values that backward nodes, and the gradients themselves, read from outside the backward."""
+    grads = [g for g in output_node(joint.graph).args[0][1] if isinstance(g, fx.Node)]
+    needed = dict.fromkeys(a for node in joint.graph.nodes if node in backward for a in node.all_input_nodes)
+    needed.update(dict.fromkeys(grads))
+    return [n for n in needed if n not in backward and n.op != "get_attr"]
+
+
+def recompute_nothing_dear(node: fx.Node) -> float:
+    """The default price of computing ``node`` again: nothing for pointwise operators and views, else infinite."""
+    return 0.0 if ops.kind(node) in RECOMPUTABLE else math.inf
+
+
+def min_cut(joint: fx.GraphModule, cost: Cost, recompute: Cost = recompute_nothing_dear) -> set[fx.Node]:
+    """The set of nodes to save that minimises ``cost`` of what is saved plus ``recompute`` of what is computed again.
+
+    joint: returns ``(outputs, grads)``; placeholders with ``meta["tangent"]`` are the tangents.
+    cost(node): the price of saving; infinite for what cannot be saved. recompute(node): the price of running it twice.
+    Raises ``networkx.NetworkXUnbounded`` when something needed can be neither saved nor computed again.
+    """
+    backward = backward_nodes(joint)
+    needed = needed_from_forward(joint, backward)
+    network = nx.DiGraph()
+    pending, seen = list(needed), set(needed)
+    while pending:
+        node = pending.pop()
+        network.add_edge((node, 0), (node, 1), capacity=cost(node))
+        again = math.inf if node.op == "placeholder" else recompute(node)
+        if again > 0:
+            network.add_edge("source", (node, 0), capacity=again)
+        if again == math.inf:
+            continue  # it is there once and for all: what it was made from does not matter
+        for argument in node.all_input_nodes:
+            if argument.op == "get_attr":
+                continue
+            network.add_edge((argument, 1), (node, 0), capacity=math.inf)
+            if argument not in seen:
+                seen.add(argument)
+                pending.append(argument)
+    for node in needed:
+        network.add_edge((node, 1), "sink", capacity=math.inf)
+    if "source" not in network or "sink" not in network:
+        return set()
+    _, (reachable, _) = nx.minimum_cut(network, "source", "sink", flow_func=nx.algorithms.flow.boykov_kolmogorov)
+    return _first_met(needed, {node for node in seen if (node, 0) in reachable and (node, 1) not in reachable})
+
+
+def _first_met(needed: list[fx.Node], cut: set[fx.Node]) -> set[fx.Node]:
+    """The part of ``cut`` that is read: free nodes behind another saved one are cut edges too, and of no use."""
+    found, pending, seen = set(), list(needed), set(needed)
+    while pending:
+        node = pending.pop()
+        if node in cut:
+            found.add(node)
+            continue
+        fresh = [a for a in node.all_input_nodes if a not in seen]
+        seen.update(fresh)
+        pending.extend(fresh)
+    return found
+
+
+def is_view(node: fx.Node, kind: Callable[[fx.Node], str]) -> bool:
+    """Whether ``node`` looks into the storage of its first argument (an element of a tuple is judged by the tuple's maker)."""
+    if node.op != "call_function":
+        return False
+    return kind(node.args[0] if node.target is operator.getitem else node) == "view"
+
+
+def storage_root(node: fx.Node, kind: Callable[[fx.Node], str]) -> fx.Node:
+    """The node whose storage ``node`` looks into."""
+    while is_view(node, kind):
+        node = node.args[0]
+    return node
+
+
+def default_cost(kind: Callable[[fx.Node], str]) -> Cost:
+    """Bytes, but parameters are there anyway and views keep their base alive: the former free, the latter not to be saved."""
+    def cost(node: fx.Node) -> float:
+        if node.op == "placeholder":
+            return 0.0 if node.meta.get("static") and not node.meta.get("mutated") else nbytes(node)
+        return math.inf if is_view(node, kind) else nbytes(node)
+    return cost
+
+
+RECOMPUTE_RATE = 1 / 16
+"""Price of recomputing one byte of a pointwise result, in bytes saved: long chains are not worth one saved tensor."""
+
+
+def default_recompute(kind: Callable[[fx.Node], str]) -> Cost:
+    def price(node: fx.Node) -> float:
+        what = "view" if node.target is operator.getitem else kind(node)
+        if what == "view":
+            return 0.0
+        return RECOMPUTE_RATE * nbytes(node) if what == "pointwise" else math.inf
+    return price
+
+
+def partition(joint: fx.GraphModule, kind: Callable[[fx.Node], str] = ops.kind) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """``split`` at the cheapest cut under the default prices."""
+    return split(joint, min_cut(joint, default_cost(kind), default_recompute(kind)))
+
+
+def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward and the backward graph of ``joint`` when ``saved`` is kept in between.
+
+    Forward: the primals -> ``(*outputs, *saved)``. Backward: ``(*saved, *tangents) -> grads``, with everything else it needs
+    computed again. Both list ``saved`` in the order of the joint graph. ``meta["outputs"]`` of the forward counts its real outputs.
+    """
+    outputs, grads = output_node(joint.graph).args[0]
+    order = [n for n in joint.graph.nodes if n in saved]
+    tangents = [n for n in joint.graph.nodes if n.meta.get("tangent")]
+    backward = backward_nodes(joint)
+    primals = [n for n in joint.graph.nodes if n.op == "placeholder" and n not in backward]
+    forward_graph, copies = fx.Graph(), {}
+    for node in joint.graph.nodes:
+        if node not in backward and node.op != "output":
+            copies[node] = forward_graph.node_copy(node, copies.__getitem__)
+    kept = [_own_copy(forward_graph, copies[n]) if n.meta.get("mutated") else copies[n] for n in order]
+    forward_graph.output((*fx.node.map_arg(outputs, copies.__getitem__), *kept))
+    drop_dead(forward_graph)
+    forward = fx.GraphModule(joint, forward_graph)
+    forward.meta["outputs"] = len(outputs)
+    return forward, _backward_module(joint, order, tangents, backward, grads)
+
+
+def _own_copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """The input is overwritten when the forward has run; the backward needs what it was."""
+    clone = graph.call_function(ops.aten.clone.default, (node,))
+    clone.meta = {k: v for k, v in node.meta.items() if k in ("val", "stack")}
+    return clone
+
+
+def _backward_module(joint: fx.GraphModule, saved: list, tangents: list, backward: set, grads: Any) -> fx.GraphModule:
+    graph, copies = fx.Graph(), {}
+    for node in (*saved, *tangents):
+        copies[node] = graph.placeholder(node.name)
+        copies[node].meta = {k: v for k, v in node.meta.items() if k in ("val", "stack", "static", "tangent", "source")}
+    for node in joint.graph.nodes:
+        if node in backward and node.op == "call_function":
+            _copy_with_inputs(node, graph, copies)
+    for grad in grads:
+        if isinstance(grad, fx.Node):
+            _copy_with_inputs(grad, graph, copies)
+    graph.output(tuple(fx.node.map_arg(grads, copies.__getitem__)))
+    drop_dead(graph)
+    return fx.GraphModule(joint, graph)
+
+
+def _copy_with_inputs(node: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> None:
+    """Copy ``node``, and before it what it needs and nobody needed yet: recomputation happens as late as it can."""
+    pending = [node]
+    while pending:
+        missing = [a for a in pending[-1].all_input_nodes if a not in copies]
+        if missing:
+            pending.extend(reversed(missing))
+            continue
+        top = pending.pop()
+        if top not in copies:
+            copies[top] = graph.node_copy(top, copies.__getitem__)

@@ -1,0 +1,193 @@
+"""What happens at each call: run the compiled forward, put back what the graph could not do, tell autograd.
+
+Compiled functions run below autograd (no history, no view tracking, no autocast); what autograd must know is said by one
+``torch.autograd.Function``. Everything that can be known ahead is known when the call starts.
+
+Upstream: ``torch._functorch._aot_autograd.runtime_wrappers``.
+"""
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Callable, Sequence
+
+import torch
+from torch import fx
+
+from ..errors import Minipt2Error
+from .functionalize import same_strides
+from .joint import Output
+
+BelowAutograd = torch._C._AutoDispatchBelowAutograd
+NoAutocast = torch._C._DisableAutocast
+Compiler = Callable[[fx.GraphModule, list], Callable[[list], Sequence[Any]]]
+
+
+@dataclass
+class Plan:
+    """All that one compiled graph needs at run time."""
+
+    forward: Callable[[list], Sequence[Any]]
+    outputs: list[Output]
+    updates: list[int]
+    """Inputs whose new contents are the first results of ``forward``."""
+    histories: dict[int, int]
+    count: int
+    """Results of ``forward`` after the updates that the caller sees; behind them come the saved tensors."""
+    saved: list[tuple[bool, int]] = field(default_factory=list)
+    """(is input, index): the saved tensors, as inputs of the call or results of ``forward``."""
+    witnesses: list[int] = field(default_factory=list)
+    """Values that share storage with a saved tensor: were they written in place, the backward would be wrong."""
+    tangents: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+    """(value, fake tangent): which values have a gradient, and what it looks like."""
+    frozen: list[int] = field(default_factory=list)
+    """Values without gradient."""
+    compile_backward: Callable[[], Callable[[list], Sequence[Any]]] | None = None
+    may_alias: list[int] = field(default_factory=list)
+    """Written inputs that some call might pass in the storage of another input."""
+    _backward: Callable[[list], Sequence[Any]] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def backward(self) -> Callable[[list], Sequence[Any]]:
+        """The compiled backward; compiled when first asked for."""
+        if self._backward is None:
+            with self._lock:
+                if self._backward is None:
+                    self._backward = self.compile_backward()
+                    self.compile_backward = None
+        return self._backward
+
+    def run(self, args: tuple) -> Sequence[Any]:
+        """The values (and behind them the saved ones), the inputs' contents put back."""
+        with BelowAutograd(), NoAutocast():
+            results = self.forward(list(args))
+        updates = self.updates
+        if not updates:
+            return results
+        put_back([args[i] for i in updates], results[:len(updates)])
+        return results[len(updates):]
+
+    def finish(self, args: tuple, values: Sequence[Any]) -> tuple:
+        """The user's outputs from the values: histories of written inputs, aliases, constants."""
+        for i, position in self.histories.items():
+            args[i].copy_(values[position])
+        return tuple(_output(spec, args, values) for spec in self.outputs)
+
+
+def put_back(inputs: list[torch.Tensor], contents: Sequence[torch.Tensor]) -> None:
+    """Store ``contents`` in ``inputs``; where a kernel wrote there already only the version counter moves."""
+    pairs = [(old, new) for old, new in zip(inputs, contents) if new is not old]
+    if len(pairs) < len(inputs):
+        torch.autograd.graph.increment_version([old for old, new in zip(inputs, contents) if new is old])
+    if pairs:
+        with torch.no_grad():
+            torch._foreach_copy_(*map(list, zip(*pairs)))
+
+
+def _output(spec: Output, args: tuple, values: Sequence[Any]) -> Any:
+    if spec.origin == "constant":
+        return spec.index
+    result = values[spec.index] if spec.origin == "value" else args[spec.index]
+    if spec.detach:
+        result = result.detach()
+    for view in spec.views:
+        result = view(result)
+    return result
+
+
+class Compiled(torch.autograd.Function):
+    """Binds a compiled forward and backward together: ``Compiled.apply(plan, *args)`` -> the plan's values."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, *args: Any) -> tuple:
+        results = plan.run(args)
+        saved = [args[i] if is_input else results[i] for is_input, i in plan.saved]
+        ctx.save_for_backward(*saved, *(results[i].detach() for i in plan.witnesses))
+        ctx.plan = plan
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(results[i] for i in plan.frozen))
+        return tuple(results[:plan.count])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple:
+        plan: Plan = ctx.plan
+        inputs = list(ctx.saved_tensors)  # raises where eager would: a saved tensor was written in place
+        ctx.maybe_clear_saved_tensors()
+        del inputs[len(plan.saved):]
+        inputs += [_tangent(tangents[i], like) for i, like in plan.tangents]
+        del tangents
+        twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+        with BelowAutograd(), NoAutocast():
+            grads = plan.backward(inputs)
+        if twice:
+            grads = _OnlyOnce.apply(torch.empty(0, requires_grad=True), *grads)
+        return (None, *grads)
+
+
+def _tangent(given: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+    """``given`` in the strides that the backward was compiled for; zeros where the output was not used."""
+    if given is None:
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
+    if same_strides(like.shape, given.stride(), like.stride()):
+        return given
+    with torch.no_grad():
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(given)
+
+
+class _OnlyOnce(torch.autograd.Function):
+    """Lets gradients pass and refuses to be differentiated."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *grads: torch.Tensor | None) -> tuple:
+        return tuple(None if g is None else g.view_as(g) for g in grads)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise Minipt2Error(
+            "[MP320] a compiled function cannot be differentiated twice: its backward was compiled ahead of time, without a "
+            "backward of its own\n  What to do: run the part that needs create_graph=True uncompiled (minipt2.disable)")
+
+
+def _overlaps(plan: Plan, args: tuple) -> bool:
+    """Whether a written input shares its storage with another input of this call (compiled for the case that none does)."""
+    for i in plan.may_alias:
+        place = args[i].untyped_storage().data_ptr()
+        if place and any(k != i and isinstance(a, torch.Tensor) and a.untyped_storage().data_ptr() == place
+                         for k, a in enumerate(args)):
+            return True
+    return False
+
+
+def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
+    """The function to call: ``run(*args) -> tuple`` of the user's outputs.
+
+    ``eager`` runs instead when written inputs turn out to share storage.
+    """
+    straight = not plan.histories and plan.outputs == [Output("value", i) for i in range(plan.count)]
+    if plan.tangents:
+        run = _training(plan, straight)
+    elif straight and not plan.updates:
+        run = _plain(plan.forward)
+    else:
+        run = lambda *args: plan.finish(args, plan.run(args))  # noqa: E731
+    if not plan.may_alias:
+        return run
+    return lambda *args: tuple(eager(*args)) if _overlaps(plan, args) else run(*args)
+
+
+def _plain(forward: Callable[[list], Sequence[Any]]) -> Callable[..., tuple]:
+    def run(*args: Any) -> tuple:
+        with BelowAutograd(), NoAutocast():
+            return tuple(forward(list(args)))
+    return run
+
+
+def _training(plan: Plan, straight: bool) -> Callable[..., tuple]:
+    def run(*args: Any) -> tuple:
+        if torch.is_grad_enabled():
+            values = Compiled.apply(plan, *args)
+        else:
+            values = tuple(plan.run(args)[:plan.count])
+        return values if straight else plan.finish(args, values)
+    return run
