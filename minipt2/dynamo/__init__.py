@@ -1,0 +1,10 @@
+"""From Python frames to FX graphs: the frame evaluation hook, a symbolic interpreter, guards, and resumable breaks.
+
+In: a function or module and a backend ``(gm, fake inputs) -> callable``. Out: the same function, whose frames run as compiled
+graphs wherever that is possible. ``api.compile`` calls ``optimize``. Read ``eval_frame`` (which frames), ``frame`` (one frame),
+``translator`` and ``opcodes/`` (one instruction), ``variables/`` (one value), ``resume`` (graph breaks), ``guards`` (reuse).
+Upstream: ``torch/_dynamo``.
+"""
+from .eval_frame import disable, is_compiling, optimize, reset
+
+__all__ = ["disable", "is_compiling", "optimize", "reset"]

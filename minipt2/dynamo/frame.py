@@ -1,0 +1,321 @@
+"""Compiling one frame: interpret it, and write the code that replaces it.
+
+In: the frame from the hook and a backend. Out: new code and the guards under which it may run. A frame that cannot be
+broken where it should be (or whose state cannot be made real there) raises ``SkipFrame`` and runs as it was.
+Upstream: ``torch/_dynamo/convert_frame.py`` and ``OutputGraph.compile_subgraph``.
+"""
+from __future__ import annotations
+
+import inspect
+from types import CodeType
+from typing import Any, Callable
+
+import torch
+
+from .. import trace
+from ..errors import BackendError, Unsupported
+from . import hook
+from .bytecode import Instruction, assemble, clone, ops
+from .emit import GRAPH_OUT, Emitter
+from .modes import preserved
+from .output_graph import OutputGraph
+from .resume import continuation, is_resume_code, live_names, prologue, reachable
+from .translator import NULL, Translator
+from .variables.base import ObservedException, Variable
+from .variables.constant import ConstantVariable
+from .variables.functions import CellVariable, ContextExitVariable
+
+Backend = Callable[[torch.fx.GraphModule, list], Callable]
+MAX_ATTEMPTS = 64
+
+
+class SkipFrame(Exception):
+    """The frame cannot be compiled; it runs as it is. ``args[0]`` says why."""
+
+
+class Restart(Exception):
+    """Interpret the frame again, and break before step ``step`` this time."""
+
+    def __init__(self, step: int, reason: Unsupported):
+        super().__init__(step)
+        self.step, self.reason = step, reason
+
+
+class Compiled:
+    """New code for a frame, the guards it needs, and the graph module it calls (None: no tensor operations)."""
+
+    def __init__(self, code: CodeType, guards: list, gm: torch.fx.GraphModule | None):
+        self.code, self.guards, self.gm = code, guards, gm
+
+
+def compile_frame(frame: Any, backend: Backend, fullgraph: bool) -> Compiled:
+    """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure)."""
+    breaks: dict[int, Unsupported] = {}
+    for _ in range(MAX_ATTEMPTS):
+        with preserved():
+            try:
+                return FrameTranslator(frame, breaks, backend, fullgraph).translate()
+            except Restart as again:
+                if again.step in breaks:
+                    raise SkipFrame(again.reason.reason) from again
+                breaks[again.step] = again.reason
+    raise SkipFrame("too many attempts")
+
+
+def run_graph_maker(fn: Callable) -> Callable:
+    """``fn`` behind a frame below which nothing is captured."""
+
+    def run_graph(*args: Any) -> tuple:
+        return fn(*args)
+
+    return run_graph
+
+
+hook.never_capture_below(run_graph_maker(len).__code__)
+
+
+class FrameTranslator(Translator):
+    """The translator of the frame being compiled: it alone may break, so it also writes the code that follows."""
+
+    def __init__(self, frame: Any, breaks: dict[int, Unsupported], backend: Backend, fullgraph: bool):
+        code = frame.f_code
+        output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or ())
+        super().__init__(output, code, frame.f_globals)
+        output.tx = self
+        self.breaks, self.backend, self.fullgraph = breaks, backend, fullgraph
+        self._arrive(frame)
+
+    def _arrive(self, frame: Any) -> None:
+        """Parameters are wrapped when first read; own cells hold them already; the closure is known by its cells."""
+        from .source import LocalSource
+
+        code, values = self.code, frame.f_locals
+        hidden = {*code.co_cellvars, *code.co_freevars}
+        self.arrived: dict[str, Any] = {k: v for k, v in values.items() if k not in hidden}
+        for name in code.co_cellvars:
+            cell = self.cells[name] = CellVariable(name=name)
+            if name in values:
+                cell.contents = self.wrap(values[name], LocalSource(name))
+        for name, real in zip(code.co_freevars, frame.closure or ()):
+            self.cells[name] = self.output.existing_cell(self, real, None)
+
+    # -- locals ----------------------------------------------------------------------------------------------------
+    def load_local(self, name: str) -> Variable:
+        if name in self.arrived:
+            from .source import LocalSource
+
+            self.locals[name] = self.wrap(self.arrived.pop(name), LocalSource(name))
+        return super().load_local(name)
+
+    def store_local(self, name: str, value: Variable) -> None:
+        self.arrived.pop(name, None)
+        self.locals[name] = value
+
+    def is_bound(self, name: str) -> bool:
+        return name in self.locals or name in self.arrived
+
+    # -- running ---------------------------------------------------------------------------------------------------
+    def translate(self) -> Compiled:
+        """Step until the frame returns or breaks, and write its code."""
+        output, effects = self.output, self.output.side_effects
+        output.guard_global_state()
+        while self.returned is None:
+            output.step += 1
+            start = self.pc
+            mark, version, stack = output.mark(), effects.version, list(self.stack)
+            planned = self.breaks.get(output.step)
+            if planned is not None:
+                self.current = self.program.instructions[start]
+                return self.finish_break(start, planned)
+            try:
+                self.step()
+            except (Unsupported, ObservedException) as error:
+                reason = self._reason(error)
+                if self.fullgraph and isinstance(error, Unsupported):
+                    raise reason from None
+                self._restart_if_changed(error, reason, version)
+                output.rollback(mark)
+                self.stack, self.pc = stack, start
+                return self.finish_break(start, reason)
+        return self.finish_return()
+
+    def _reason(self, error: Exception) -> Unsupported:
+        if isinstance(error, ObservedException):
+            text = f"{error.value.describe()} leaves the frame"
+            return Unsupported("MP407", text, "exceptions that nobody catches are raised outside graphs", self.frames())
+        if not error.frames:
+            error.frames = self.frames()
+        return error
+
+    def _restart_if_changed(self, error: Exception, reason: Unsupported, version: int) -> None:
+        """Breaking right here is only possible if the failed instruction has left no traces, outside of handlers."""
+        step = self.output.step
+        if self.handled:
+            raise Restart(self.handled[0].step, reason)
+        if isinstance(error, ObservedException) and self.current.op == "RERAISE":
+            raise Restart(self.raise_step, reason)
+        if self.output.side_effects.version != version:
+            raise Restart(step, reason)
+
+    # -- writing code ----------------------------------------------------------------------------------------------
+    def finish_return(self) -> Compiled:
+        """Nothing broke: graph, side effects, the returned value."""
+        if self.output.is_empty() and self.output.side_effects.is_empty() and not self.output.state_changed():
+            return Compiled(self.code, self.output.guard_list(), None)
+        cg = self._emitter()
+        modes = self._modes()
+        self._materialise(cg, [self.returned], [])
+        self._emit_modes(cg, modes)
+        cg.add("RETURN_VALUE")
+        return self._assemble(cg, [])
+
+    def finish_break(self, at: int, reason: Unsupported) -> Compiled:
+        """The graph so far, the frame's state made real, the instruction itself, and what follows it."""
+        instr = self.program.instructions[at]
+        if self.handled or self.code.co_flags & inspect.CO_GENERATOR:
+            raise SkipFrame(reason.reason)
+        live = live_names(self.code)[at]
+        restored = [(n, v) for n, v in self.locals.items() if n in live and not _in_place(n, v)]
+        cg = self._emitter()
+        modes = self._modes()
+        try:
+            self._materialise(cg, self.stack, [v for _, v in restored])
+        except Unsupported as error:
+            raise SkipFrame(f"{reason.reason}; {error.reason}") from error
+        for name, _ in reversed(restored):
+            cg.add("STORE_FAST", name)
+        self._emit_modes(cg, modes)
+        cg.clear_temps()
+        trace.count("breaks")
+        trace.artifact("breaks", reason.code, reason)
+        return self._assemble(cg, self._broken(at, instr))
+
+    def _emitter(self) -> Emitter:
+        return Emitter(self.output, (*self.code.co_cellvars, *self.code.co_freevars))
+
+    def _materialise(self, cg: Emitter, stack: list[Variable], values: list[Variable]) -> None:
+        """Push the stack and the values, with every object they need in its final state; replay side effects."""
+        effects = self.output.side_effects
+        for var in effects.values():
+            cg.stash(var)
+        for var in stack:
+            cg.add("PUSH_NULL") if var is NULL else cg(var)
+        for var in values:
+            cg(var)
+        cg.stash_pending()
+        effects.emit(cg)
+        cg.fill_cells()
+
+    def _modes(self) -> bool | None:
+        """Grad mode to set after the graph; None if it is as at the frame's start. The graph itself ends as it began."""
+        grad = torch.is_grad_enabled()
+        entered = any(isinstance(var, ContextExitVariable) for var in self.stack)
+        changed = grad != self.output.state.grad or entered
+        self.output.restore_state()
+        return grad if changed else None
+
+    def _emit_modes(self, cg: Emitter, grad: bool | None) -> None:
+        if grad is not None:
+            cg.call_const(torch._C._set_grad_enabled, [ConstantVariable(grad)])
+            cg.pop()
+
+    def _broken(self, at: int, instr: Instruction) -> list[Instruction]:
+        """The instruction with its exception handlers, and a continuation for each way out of it."""
+        body, new = clone(self.program.instructions)
+        copy = new[instr]
+        head = [copy, *_split_null(copy)]
+        before = [var is NULL for var in self.stack]
+        after = _stack_after(instr, before, jump=False)
+        if instr.op not in ("RAISE_VARARGS", "RERAISE", "RETURN_VALUE"):
+            head += self._continue(at + 1, after)
+        tail: list[Instruction] = []
+        if instr.target is not None:
+            target = self.program.index[instr.target]
+            label = ops.label()
+            copy.target = label
+            tail = [label, *self._continue(target, _stack_after(instr, before, jump=True))]
+        if copy.handler is None:
+            return [*head, *tail]
+        place = body.index(copy)
+        start = ops.jump(copy)
+        return [*start, *body[:place], *head, *body[place + 1 :], *tail]
+
+    def _continue(self, at: int, nulls: list[bool]) -> list[Instruction]:
+        hidden = {*self.code.co_cellvars, *self.code.co_freevars}
+        live = live_names(self.code)[at]
+        names = sorted(name for name in live if name not in hidden and self.is_bound(name))
+        return continuation(self.code, self.f_globals, at, nulls, names, is_resume_code(self.code))
+
+    def _assemble(self, cg: Emitter, rest: list[Instruction]) -> Compiled:
+        start, gm = self._graph_call(cg)
+        made = ops.at([*start, *cg.instructions], self.current.position)
+        code = assemble(reachable([*prologue(self.code), *made, *rest]), self.code)
+        trace.artifact("bytecode", self.code.co_qualname, lambda: (self.code, code))
+        return Compiled(code, self.output.guard_list(), gm)
+
+    def _graph_call(self, cg: Emitter) -> tuple[list[Instruction], torch.fx.GraphModule | None]:
+        """Code that calls the compiled graph and keeps its outputs."""
+        output = self.output
+        if output.is_empty() and not cg.outputs:
+            return [], None
+        gm = output.finish(cg.outputs)
+        fn = self._compile(gm, [var.value for var in output.inputs])
+        call = Emitter(output, cg.cell_names)
+        sources = [var.source for var in output.inputs]
+        call.share_paths(sources)
+        call.prefix = "__minipt2_in"
+        call.prepare_call(lambda: call.load_const(run_graph_maker(fn)))
+        for source in sources:
+            call.load_source(source)
+        call.call(len(sources))
+        if cg.outputs:
+            call.add("STORE_FAST", GRAPH_OUT)
+        else:
+            call.pop()
+        call.clear_temps()
+        return call.instructions, gm
+
+    def _compile(self, gm: torch.fx.GraphModule, examples: list) -> Callable:
+        with preserved():
+            torch._C._set_grad_enabled(self.output.state.grad)
+            try:
+                return self.backend(gm, examples)
+            except (Unsupported, BackendError):
+                raise
+            except Exception as error:
+                raise BackendError(f"the backend failed on {gm.meta['name']}: {type(error).__name__}: {error}") from error
+
+
+def _in_place(name: str, var: Variable) -> bool:
+    """The local still holds what it held when the frame began."""
+    from .source import LocalSource
+
+    return isinstance(var.source, LocalSource) and var.source.local == name
+
+
+def _split_null(instr: Instruction) -> list[Instruction]:
+    """Make an instruction that may push a NULL or not push one that surely does: returns what comes after it."""
+    if instr.op == "LOAD_METHOD":
+        instr.op = "LOAD_ATTR"
+    elif instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and instr.flag & 1:
+        instr.flag &= ~1
+    else:
+        return []
+    return [*ops.push_null(), *(ops.swap(2) if _null_first() else [])]
+
+
+def _null_first() -> bool:
+    from .bytecode.decode import DIALECT
+
+    return DIALECT.null_first
+
+
+def _stack_after(instr: Instruction, nulls: list[bool], jump: bool) -> list[bool]:
+    """Which slots of the stack are NULL after the instruction."""
+    from .stack_effect import effect
+
+    popped, pushed = effect(instr, jump)
+    below = nulls[: len(nulls) - popped]
+    if instr.op == "LOAD_METHOD" or (instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and instr.flag & 1):
+        return [*below, *((True, False) if _null_first() else (False, True))]
+    return below + [False] * pushed

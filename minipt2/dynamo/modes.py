@@ -1,0 +1,50 @@
+"""Global modes of torch as a frame finds them, so that tracing leaves no trace of its own.
+
+Upstream: ``torch/_dynamo/utils.py`` (``preserve_rng_state``) and ``convert_frame.py`` (``preserve_global_state``).
+"""
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Iterator
+
+import torch
+
+AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+class GlobalState:
+    """Grad mode at the frame's start, and the autocast contexts entered (as graph nodes) since."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.autocasts: list[Any] = []
+
+
+@contextlib.contextmanager
+def preserved() -> Iterator[None]:
+    """Put grad mode, autocast, the default dtype and torch's CPU random state back as they were."""
+    grad, dtype, rng = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_rng_state()
+    nesting = _nesting()
+    autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
+    cache = torch.is_autocast_cache_enabled()
+    try:
+        yield
+    finally:
+        torch._C._set_grad_enabled(grad)
+        torch.set_rng_state(rng)
+        if torch.get_default_dtype() != dtype:
+            torch.set_default_dtype(dtype)
+        for device, enabled, kind in autocast:
+            if torch.is_autocast_enabled(device) != enabled:
+                torch.set_autocast_enabled(device, enabled)
+            if torch.get_autocast_dtype(device) != kind:
+                torch.set_autocast_dtype(device, kind)
+        torch.set_autocast_cache_enabled(cache)
+        while _nesting() > nesting:
+            torch.autocast_decrement_nesting()
+
+
+def _nesting() -> int:
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return depth

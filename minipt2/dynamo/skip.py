@@ -1,0 +1,74 @@
+"""Which code is captured as a frame, which is inlined, and which always runs as it is.
+
+Upstream: ``torch/_dynamo/trace_rules.py``.
+"""
+from __future__ import annotations
+
+import os
+import sysconfig
+from types import CodeType
+from typing import Any
+
+import torch
+
+from .variables.base import unsupported
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_STDLIB = os.path.abspath(sysconfig.get_paths()["stdlib"]) + os.sep
+_SITE = tuple(os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib"))
+# Parts of minipt2 that are user code as far as capture is concerned.
+_USER_PARTS = tuple(os.path.join(_OWN, part) for part in ("models" + os.sep, "bench" + os.sep))
+
+# Modules whose functions do things no graph may repeat or fold: they are called for real, between graphs.
+NEVER_INLINE = (
+    "logging", "warnings", "threading", "multiprocessing", "subprocess", "socket", "asyncio", "concurrent", "importlib", "time", "random",
+    "tempfile", "pdb", "unittest", "traceback", "inspect", "linecache", "torch._dynamo", "torch._inductor", "torch._functorch",
+    "torch.utils.checkpoint", "torch.utils.data", "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.profiler",
+    "torch.jit", "torch.fx", "torch.onnx", "torch._tensor_str", "torch._subclasses", "torch.autograd.function", "numpy",
+)
+
+_disabled: set[CodeType] = set()
+_allowed: set[CodeType] = set()
+
+
+def disable_code(code: CodeType) -> None:
+    _disabled.add(code)
+
+
+def allow_code(code: CodeType) -> None:
+    """Capture frames of ``code`` although its file is skipped."""
+    _allowed.add(code)
+
+
+def skipped_as_frame(code: CodeType) -> bool:
+    """Frames never captured on their own: torch, the standard library, minipt2, generated code without a file."""
+    if code in _allowed:
+        return False
+    if code in _disabled:
+        return True
+    name = code.co_filename
+    if name.startswith("<"):
+        return not name.startswith(("<stdin>", "<ipython", "<string>", "<doctest")) or code.co_name == "<module>"
+    if name.startswith(_USER_PARTS):
+        return False
+    if name.startswith((_OWN, _TORCH)):
+        return True
+    return name.startswith(_STDLIB) and not name.startswith(_SITE)
+
+
+def check_inline(fn: Any) -> None:
+    """Raise Unsupported when the function variable ``fn`` must be called for real."""
+    code = fn.get_code()
+    real = getattr(fn, "fn", None)
+    if code in _disabled or getattr(real, "_minipt2_disable", False):
+        unsupported("MP302", f"{code.co_qualname} is disabled for capture", "remove minipt2.disable, or call it outside")
+    module = fn.get_globals().get("__name__", "")
+    if module.startswith(NEVER_INLINE) and _matches(module):
+        unsupported("MP303", f"call of {module}.{code.co_qualname}", "move this call out of the compiled code")
+    if code.co_filename.startswith(_OWN) and not code.co_filename.startswith(_USER_PARTS) and code not in _allowed:
+        unsupported("MP303", f"call of minipt2's own {code.co_qualname}")
+
+
+def _matches(module: str) -> bool:
+    return any(module == name or module.startswith(name + ".") for name in NEVER_INLINE)

@@ -1,0 +1,389 @@
+"""Python functions, bound methods, closures and their cells, generators, and the exit of a ``with`` block.
+
+Calling one of these interprets its bytecode in a child translator: it is inlined into the graph.
+Upstream: ``torch/_dynamo/variables/functions.py``.
+"""
+from __future__ import annotations
+
+import inspect
+import types
+from typing import TYPE_CHECKING, Any
+
+from .base import ObservedException, Variable, unsupported
+from .constant import ConstantVariable
+from .exceptions import observed
+
+if TYPE_CHECKING:
+    from ..emit import Emitter
+    from ..translator import Translator
+
+
+class CellVariable(Variable):
+    """A closure cell. ``name`` is set when it is a cell of the frame being compiled (emitted code reads it by name)."""
+
+    def __init__(self, contents: Variable | None = None, name: str | None = None, source: Any = None):
+        super().__init__(source)
+        self.contents, self.name, self.real = contents, name, None
+
+    def python_type(self) -> type:
+        return types.CellType
+
+    def children(self):
+        return (self.contents,) if self.contents is not None else ()
+
+    def getattr(self, tx, name) -> Variable:
+        if name != "cell_contents":
+            return super().getattr(tx, name)
+        if self.contents is None:
+            raise observed(ValueError, "Cell is empty")
+        return self.contents
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        if self.name is not None:
+            cg.load_closure(self.name)
+        else:
+            cg.call_const(types.CellType, [])  # contents are stored with the other side effects: cells may be cyclic
+            cg.later_cell(self)
+
+
+class FunctionVariable(Variable):
+    """What functions of either kind share: attributes, truth, descriptor behaviour."""
+
+    def python_type(self) -> type:
+        return types.FunctionType
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def setattr(self, tx, name, value) -> None:
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def bind(self, owner: Variable) -> "UserMethodVariable":
+        return UserMethodVariable(self, owner)
+
+
+class UserFunctionVariable(FunctionVariable):
+    """A Python function that exists. Guards: its code is checked where it was wrapped; defaults and cells when used."""
+
+    def __init__(self, fn: types.FunctionType, source: Any = None):
+        super().__init__(source)
+        self.fn = fn
+
+    def as_python_constant(self) -> Any:
+        return self.fn
+
+    def as_proxy(self) -> Any:
+        return self.fn
+
+    def describe(self) -> str:
+        return f"function {self.fn.__module__}.{self.fn.__qualname__}"
+
+    __repr__ = describe
+
+    def getattr(self, tx, name) -> Variable:
+        pending = tx.output.side_effects.load_attr(self, name)
+        if pending is not None and pending is not tx.output.side_effects.DELETED:
+            return pending
+        try:
+            value = getattr(self.fn, name)
+        except AttributeError as error:
+            if self.source is not None:
+                tx.output.guard(self.source, "HASATTR", (name, False))
+            raise observed(AttributeError, *error.args) from None
+        if name in ("__code__", "__globals__", "__closure__"):
+            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+        return tx.wrap_attribute(value, self.source, name)
+
+    def call(self, tx, args, kwargs) -> Variable:
+        return tx.inline_call(self, args, kwargs)
+
+    # what inline_call asks
+    def get_code(self) -> types.CodeType:
+        return self.fn.__code__
+
+    def get_globals(self) -> dict:
+        return self.fn.__globals__
+
+    def default(self, tx, index: int) -> Variable:
+        from ..source import DefaultSource
+
+        source = DefaultSource(self.source, index) if self.source is not None else None
+        return tx.wrap_or_constant(self.fn.__defaults__[index], source)
+
+    def kwdefault(self, tx, name: str) -> Variable:
+        from ..source import DefaultSource
+
+        source = DefaultSource(self.source, name, True) if self.source is not None else None
+        return tx.wrap_or_constant(self.fn.__kwdefaults__[name], source)
+
+    def default_names(self) -> tuple[int, frozenset[str]]:
+        return len(self.fn.__defaults__ or ()), frozenset(self.fn.__kwdefaults__ or ())
+
+    def cells(self, tx) -> list[CellVariable]:
+        from ..source import ClosureSource
+
+        found = []
+        for i, cell in enumerate(self.fn.__closure__ or ()):
+            source = ClosureSource(self.source, i) if self.source is not None else None
+            found.append(tx.output.existing_cell(tx, cell, source))
+        return found
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        cg.load_const(self.fn)
+
+
+class NestedFunctionVariable(FunctionVariable):
+    """A function made while tracing (``def`` or ``lambda`` inside the traced code)."""
+
+    def __init__(self, code, f_globals: dict, defaults: list[Variable] | None, kwdefaults: dict[str, Variable] | None,
+                 closure: list[CellVariable], annotations: Variable | None = None, name: str = "", source: Any = None):
+        super().__init__(source)
+        self.code, self.f_globals, self.closure, self.annotations = code, f_globals, closure, annotations
+        self.defaults, self.kwdefaults, self.qualname = defaults or [], kwdefaults or {}, name or code.co_qualname
+
+    def children(self):
+        return [*self.closure, *self.defaults, *self.kwdefaults.values()]
+
+    def describe(self) -> str:
+        return f"function {self.qualname}"
+
+    __repr__ = describe
+
+    def getattr(self, tx, name) -> Variable:
+        effects = tx.output.side_effects
+        pending = effects.load_attr(self, name)
+        if pending is not None and pending is not effects.DELETED:
+            return pending
+        facts = {"__name__": self.code.co_name, "__qualname__": self.qualname, "__doc__": None,
+                 "__module__": self.f_globals.get("__name__"), "__kwdefaults__": None}
+        if name == "__name__" or name in facts:
+            return tx.constant(facts[name])
+        if name == "__defaults__":
+            return tx.tuple(self.defaults) if self.defaults else tx.constant(None)
+        if name == "__dict__" or name in ("__annotations__", "__code__", "__globals__", "__closure__", "__call__", "__get__"):
+            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+        raise observed(AttributeError, f"'function' object has no attribute {name!r}")
+
+    def call(self, tx, args, kwargs) -> Variable:
+        return tx.inline_call(self, args, kwargs)
+
+    def get_code(self) -> types.CodeType:
+        return self.code
+
+    def get_globals(self) -> dict:
+        return self.f_globals
+
+    def default(self, tx, index: int) -> Variable:
+        return self.defaults[index]
+
+    def kwdefault(self, tx, name: str) -> Variable:
+        return self.kwdefaults[name]
+
+    def default_names(self) -> tuple[int, frozenset[str]]:
+        return len(self.defaults), frozenset(self.kwdefaults)
+
+    def cells(self, tx) -> list[CellVariable]:
+        return self.closure
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        from .lists import TupleVariable
+
+        cells = TupleVariable(self.closure) if self.closure else ConstantVariable(None)
+        defaults = TupleVariable(self.defaults) if self.defaults else ConstantVariable(None)
+        names = tuple(self.kwdefaults)
+        kwdefaults = TupleVariable(self.kwdefaults.values())
+        make = _function_maker(self.code, self.f_globals, self.qualname, names)
+        cg.call_const(make, [cells, defaults, kwdefaults])
+
+
+def _function_maker(code: types.CodeType, f_globals: dict, qualname: str, names: tuple[str, ...]):
+    def make_function(cells, defaults, kwdefaults):
+        fn = types.FunctionType(code, f_globals, code.co_name, defaults, cells)
+        fn.__qualname__ = qualname
+        fn.__kwdefaults__ = dict(zip(names, kwdefaults)) or None
+        return fn
+
+    return make_function
+
+
+class UserMethodVariable(Variable):
+    """A Python function bound to an object."""
+
+    def __init__(self, fn: Any, owner: Variable, source: Any = None):
+        super().__init__(source)
+        self.fn = UserFunctionVariable(fn) if isinstance(fn, types.FunctionType) else fn
+        self.owner = owner
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def children(self):
+        return (self.fn, self.owner)
+
+    def describe(self) -> str:
+        return f"method {self.fn.describe()}"
+
+    __repr__ = describe
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def getattr(self, tx, name) -> Variable:
+        if name == "__self__":
+            return self.owner
+        if name == "__func__":
+            return self.fn
+        return self.fn.getattr(tx, name)
+
+    def call(self, tx, args, kwargs) -> Variable:
+        return self.fn.call(tx, [self.owner, *args], kwargs)
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        cg.call_const(types.MethodType, [self.fn, self.owner])
+
+
+class GeneratorVariable(Variable):
+    """A generator of inlined code: a child translator that runs up to its next ``yield`` whenever a value is wanted."""
+
+    def __init__(self, child: "Translator", remake: tuple[Variable, list[Variable], dict[str, Variable]]):
+        super().__init__()
+        self.child, self.remake = child, remake
+        self.started = self.finished = False
+
+    def python_type(self) -> type:
+        return types.GeneratorType
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def iterator(self, tx) -> Variable:
+        return self
+
+    def next(self, tx) -> Variable:
+        return self.send(tx, tx.constant(None))
+
+    def send(self, tx, value: Variable) -> Variable:
+        """The next value yielded; StopIteration (with the return value) is observed at the end."""
+        tx.output.side_effects.mutate(self)
+        if self.finished:
+            raise observed(StopIteration)
+        if self.started:
+            self.child.push(value)
+        self.started = True
+        return self._run(tx, None)
+
+    def throw(self, tx, error: ObservedException) -> Variable:
+        tx.output.side_effects.mutate(self)
+        if self.finished or not self.started:
+            self.finished = True
+            raise error
+        return self._run(tx, error)
+
+    def _run(self, tx, error: ObservedException | None) -> Variable:
+        try:
+            yielded, value = self.child.run_to_yield(tx, error)
+        except BaseException:
+            self.finished = True
+            raise
+        if yielded:
+            return value
+        self.finished = True
+        raise observed(StopIteration, *([] if _is_none(value) else [value]))
+
+    def iterate(self, tx) -> list[Variable]:
+        items = []
+        while True:
+            try:
+                items.append(self.next(tx))
+            except ObservedException as error:
+                if error.matches(StopIteration) and self.finished:
+                    return items
+                raise
+
+    def getattr(self, tx, name) -> Variable:
+        from .containers import BoundMethodVariable
+
+        if name in ("send", "throw", "close", "__next__", "__iter__"):
+            return BoundMethodVariable(self, name)
+        return super().getattr(tx, name)
+
+    def call_method(self, tx, name, args, kwargs) -> Variable:
+        if name == "__next__":
+            return self.next(tx)
+        if name == "__iter__":
+            return self
+        if name == "send":
+            return self.send(tx, args[0])
+        if name == "close" and (self.finished or not self.started):
+            self.finished = True
+            return tx.constant(None)
+        unsupported("MP208", f"method {name!r} of a generator")
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        if self.started:
+            unsupported("MP903", "a generator that has started cannot be handed to code outside the graph")
+        fn, args, kwargs = self.remake
+        cg.call_value(fn, args, kwargs)
+
+
+class ContextExitVariable(Variable):
+    """``__exit__`` of a manager that the interpreter entered itself (no_grad, autocast …); ``context`` knows how to leave."""
+
+    def __init__(self, context: Variable):
+        super().__init__()
+        self.context = context
+
+    def children(self):
+        return (self.context,)
+
+    def call(self, tx, args, kwargs) -> Variable:
+        self.context.exit(tx)
+        return tx.constant(None)
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        cg.enter_context(self.context)
+
+
+def _is_none(value: Variable) -> bool:
+    return isinstance(value, ConstantVariable) and value.value is None
+
+
+def bind_arguments(tx: "Translator", fn: Any, args: list[Variable], kwargs: dict[str, Variable]) -> dict[str, Variable]:
+    """Python's argument binding on variables: parameter name -> variable; a mismatch is the traced program's TypeError.
+
+    ``fn`` has ``get_code``, ``default_names``, ``default`` and ``kwdefault``. ``*args`` becomes a tuple, ``**kwargs`` a dict.
+    """
+    code = fn.get_code()
+    names = code.co_varnames
+    npos, nkw = code.co_argcount, code.co_kwonlyargcount
+    varargs, varkw = code.co_flags & inspect.CO_VARARGS, code.co_flags & inspect.CO_VARKEYWORDS
+    bound = dict(zip(names[:npos], args))
+    extra = {}
+    for key, value in kwargs.items():
+        if key in names[code.co_posonlyargcount : npos + nkw]:
+            if key in bound:
+                raise observed(TypeError, f"{code.co_qualname}() got multiple values for argument {key!r}")
+            bound[key] = value
+        elif varkw:
+            extra[key] = value
+        else:
+            raise observed(TypeError, f"{code.co_qualname}() got an unexpected keyword argument {key!r}")
+    if len(args) > npos and not varargs:
+        raise observed(TypeError, f"{code.co_qualname}() takes {npos} positional arguments but {len(args)} were given")
+    ndefaults, kwdefaults = fn.default_names()
+    for i, name in enumerate(names[: npos + nkw]):
+        if name in bound:
+            continue
+        if npos - ndefaults <= i < npos:
+            bound[name] = fn.default(tx, i - (npos - ndefaults))
+        elif i >= npos and name in kwdefaults:
+            bound[name] = fn.kwdefault(tx, name)
+        else:
+            raise observed(TypeError, f"{code.co_qualname}() missing required argument: {name!r}")
+    rest = npos + nkw
+    if varargs:
+        bound[names[rest]] = tx.tuple(args[npos:])
+        rest += 1
+    if varkw:
+        bound[names[rest]] = tx.dict([(tx.constant(k), v) for k, v in extra.items()])
+    return bound

@@ -1,0 +1,251 @@
+"""Tensors: each is a node of the graph, with a fake tensor that knows its shape, dtype, strides and device.
+
+Metadata questions (``x.shape``, ``x.dim()``) are answered while tracing; operations become nodes; anything that needs the
+numbers (``x.item()``, ``if x:``) breaks the graph. Upstream: ``torch/_dynamo/variables/tensor.py``.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from .base import Variable, unsupported
+from .constant import ConstantVariable
+from .exceptions import observed
+
+if TYPE_CHECKING:
+    from ..emit import Emitter
+    from ..translator import Translator
+
+# Attributes and argument-free methods that are facts about a (static) tensor.
+FACTS = frozenset(
+    "shape dtype device ndim layout requires_grad is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_quantized is_mkldnn is_nested "
+    "itemsize nbytes is_leaf is_sparse_csr output_nr names".split()
+)
+FACT_METHODS = frozenset(
+    "size dim ndimension numel nelement stride is_contiguous element_size is_floating_point is_complex is_signed get_device "
+    "storage_offset is_inference is_neg is_conj is_same_size has_names is_pinned dim_order __len__".split()
+)
+DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr equal allclose".split())
+BREAKING_METHODS = frozenset(
+    "backward register_hook retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
+    "resize_as_ apply_ map_ map2_ __reduce_ex__ __deepcopy__ as_subclass __dlpack__ detach_ untyped_storage".split()
+)
+VIEW_ATTRIBUTES = frozenset("T mT H mH real imag data grad_fn".split())
+BINARY_REVERSIBLE = frozenset(
+    "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift eq ne lt le gt ge".split()
+)
+INPLACE = frozenset("iadd isub imul itruediv ifloordiv imod ipow iand ior ixor ilshift irshift imatmul".split())
+
+
+class TensorVariable(Variable):
+    """A tensor. ``node`` computes it in the graph, ``value`` is its fake tensor; ``real`` the user's, when it is an input."""
+
+    def __init__(self, node: fx.Node, source: Any = None, real: torch.Tensor | None = None):
+        super().__init__(source)
+        self.node, self.real = node, real
+
+    @property
+    def value(self) -> torch.Tensor:
+        return self.node.meta["val"]
+
+    def python_type(self) -> type:
+        return type(self.real) if self.real is not None else torch.Tensor
+
+    def as_proxy(self) -> fx.Node:
+        return self.node
+
+    def describe(self) -> str:
+        where = f" ({self.source.name()})" if self.source is not None else ""
+        return f"tensor {self.node.name}{where}"
+
+    __repr__ = describe
+
+    # -- attributes ------------------------------------------------------------------------------------------------
+    def getattr(self, tx: "Translator", name: str) -> Variable:
+        pending = tx.output.side_effects.load_attr(self, name)
+        if pending is not None:
+            if pending is tx.output.side_effects.DELETED:
+                raise observed(AttributeError, f"'Tensor' object has no attribute {name!r}")
+            return pending
+        if name == "grad":
+            return self._grad(tx)
+        if name in FACTS:
+            return tx.wrap_constant(getattr(self.value, name))
+        if name == "__class__":
+            return tx.wrap_constant(self.python_type())
+        if name == "grad_fn" or name.startswith("_backward"):
+            unsupported("MP209", f"attribute {name!r} of {self.describe()}", "autograd nodes exist only at run time")
+        if name in VIEW_ATTRIBUTES:
+            return tx.output.call(tx, getattr, [self, ConstantVariable(name)], {})
+        if self.real is not None and name in getattr(self.real, "__dict__", ()):
+            return tx.wrap_attribute(self.real.__dict__[name], self.source, name)
+        if callable(getattr(torch.Tensor, name, None)):
+            return TensorMethodVariable(self, name)
+        if hasattr(torch.Tensor, name):
+            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+        if self.source is not None:
+            tx.output.guard(self.source, "HASATTR", (name, False))
+        raise observed(AttributeError, f"'Tensor' object has no attribute {name!r}")
+
+    def _grad(self, tx: "Translator") -> Variable:
+        if self.source is None or self.real is None:
+            if self.value.is_leaf:
+                return tx.constant(None)
+            unsupported("MP209", f"attribute 'grad' of {self.describe()}")
+        return tx.wrap_attribute(self.real.grad, self.source, "grad")
+
+    def setattr(self, tx: "Translator", name: str, value: Variable) -> None:
+        if name in ("data", "requires_grad", "names", "_backward_hooks"):
+            unsupported("MP202", f"setting attribute {name!r} of {self.describe()}")
+        tx.output.side_effects.store_attr(self, name, value)
+
+    # -- methods and operators -------------------------------------------------------------------------------------
+    def call_method(self, tx, name, args, kwargs) -> Variable:
+        if name in DATA_METHODS:
+            unsupported("MP102", f"Tensor.{name}() needs the tensor's data", "keep values in tensors, or move this call out of the compiled code")
+        if name in BREAKING_METHODS:
+            unsupported("MP301", f"Tensor.{name}() cannot be part of a graph")
+        if name in FACT_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
+            values = [a.as_python_constant() for a in args]
+            keywords = {k: v.as_python_constant() for k, v in kwargs.items()}
+            return tx.wrap_constant(getattr(self.value, name)(*values, **keywords))
+        if name == "type" and not args and not kwargs:
+            return tx.constant(self.value.type())
+        if name == "requires_grad_":
+            return self._requires_grad(tx, args, kwargs)
+        if name in ("__iter__", "unbind") and name == "__iter__":
+            return self.iterator(tx)
+        if name in ("__format__", "__repr__", "__str__"):
+            unsupported("MP102", "formatting a tensor needs its data", "print outside the compiled code")
+        if name == "__hash__":
+            unsupported("MP209", "hash of a tensor")
+        pending = tx.output.side_effects.load_attr(self, name)
+        if pending is not None:
+            return pending.call(tx, args, kwargs)
+        if not hasattr(torch.Tensor, name):
+            return self.getattr(tx, name).call(tx, args, kwargs)
+        result = tx.output.call(tx, name, [self, *args], kwargs, op="call_method")
+        return tx.constant(None) if name in ("__setitem__", "__delitem__") else result
+
+    def _requires_grad(self, tx, args, kwargs) -> Variable:
+        wanted = [*args, *kwargs.values()]
+        if bool(wanted[0].as_python_constant() if wanted else True) == self.value.requires_grad:
+            return self
+        unsupported("MP301", "Tensor.requires_grad_() changes whether gradients are recorded", "set requires_grad outside the compiled code")
+
+    def binary(self, tx, op: str, other: Variable, reverse: bool = False) -> Variable | None:
+        import operator
+
+        if op in BINARY_REVERSIBLE:
+            pair = [other, self] if reverse else [self, other]
+            if not _graph_value(other):
+                return None
+            return tx.output.call(tx, getattr(operator, op), pair, {})
+        if reverse:
+            return None
+        if op in INPLACE:
+            return tx.output.call(tx, getattr(operator, op), [self, other], {}) if _graph_value(other) else None
+        if op == "getitem":
+            return self._getitem(tx, other)
+        return None
+
+    def _getitem(self, tx, key: Variable) -> Variable:
+        import operator
+
+        return tx.output.call(tx, operator.getitem, [self, key], {})
+
+    def unary(self, tx, op: str) -> Variable:
+        import operator
+
+        return tx.output.call(tx, getattr(operator, op), [self], {})
+
+    # -- as a Python value -----------------------------------------------------------------------------------------
+    def iterate(self, tx) -> list[Variable]:
+        if self.value.ndim == 0:
+            raise observed(TypeError, "iteration over a 0-d tensor")
+        return tx.output.call(tx, "unbind", [self, ConstantVariable(0)], {}, op="call_method").iterate(tx)
+
+    def iterator(self, tx) -> Variable:
+        return tx.items_iterator(self.iterate(tx))
+
+    def length(self, tx) -> int:
+        if self.value.ndim == 0:
+            raise observed(TypeError, "len() of a 0-d tensor")
+        return self.value.shape[0]
+
+    def truth(self, tx) -> bool:
+        unsupported(
+            "MP101", f"data-dependent branch on {self.describe()}",
+            "use torch.where, or compute the condition outside the compiled code",
+        )  # fmt: skip
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        cg.graph_output(self)
+
+
+class TensorMethodVariable(Variable):
+    """``x.relu`` before the call."""
+
+    def __init__(self, owner: TensorVariable, name: str, source: Any = None):
+        super().__init__(source)
+        self.owner, self.name = owner, name
+
+    def python_type(self) -> type:
+        return type(getattr(self.owner.value, self.name))
+
+    def children(self):
+        return (self.owner,)
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs) -> Variable:
+        return self.owner.call_method(tx, self.name, args, kwargs)
+
+    def getattr(self, tx, name) -> Variable:
+        if name == "__self__":
+            return self.owner
+        if name == "__name__":
+            return tx.constant(self.name)
+        return super().getattr(tx, name)
+
+    def reconstruct(self, cg: "Emitter") -> None:
+        cg(self.owner)
+        cg.load_attr(self.name)
+
+
+def _graph_value(var: Variable) -> bool:
+    return isinstance(var, (TensorVariable, ConstantVariable)) or var.is_constant()
+
+
+def wrap_output(tx: "Translator", node: fx.Node) -> Variable:
+    """The variable(s) for a node's result: a tensor, a structure of tensors (``getitem`` nodes are added), or a constant."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        known = tx.output.variable_of(value)
+        if known is not None:  # an in-place operation returns its own operand: same object, same variable
+            return known
+        return tx.output.remember(TensorVariable(node))
+    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+        if not any(isinstance(leaf, torch.Tensor) for leaf in torch.utils._pytree.tree_leaves(value)):
+            tx.output.drop(node)
+            return tx.wrap_constant(value)
+        return _wrap_sequence(tx, node, value)
+    if isinstance(value, dict):
+        unsupported("MP303", f"{node.target} returns a dict")
+    tx.output.drop(node)
+    return tx.wrap_constant(value)
+
+
+def _wrap_sequence(tx: "Translator", node: fx.Node, value: Any) -> Variable:
+    from .lists import ListVariable, NamedTupleVariable, TupleVariable
+
+    items = [wrap_output(tx, tx.output.getitem(node, i)) if isinstance(item, (torch.Tensor, tuple, list))
+             else tx.wrap_constant(item) for i, item in enumerate(value)]
+    if isinstance(value, list):
+        return tx.output.side_effects.track_new(ListVariable(items))
+    if type(value) is not tuple:
+        return NamedTupleVariable(items, cls=type(value))
+    return TupleVariable(items)
