@@ -78,9 +78,7 @@ class OutputGraph:
         from .source import LocalSource
         from .variables.functions import CellVariable
 
-        var = CellVariable(name=name, source=LocalSource(name, cell=True))
-        var.real = cell
-        self._cells[id(cell)] = var
+        self._cells[id(cell)] = CellVariable(None, name, cell, LocalSource(name, cell=True))
 
     def existing_cell(self, tx: "Translator", cell: Any, source: "Source | None") -> "CellVariable":
         """The variable of a real closure cell (one per cell); contents are wrapped when they are read."""
@@ -88,8 +86,8 @@ class OutputGraph:
 
         var = self._cells.get(id(cell))
         if var is None:
-            var = self._cells[id(cell)] = CellVariable(source=source)
-            var.real = cell
+            var = self._cells[id(cell)] = CellVariable(None, None, cell, source)
+            self._alive.append(cell)
         return var
 
     # -- inputs ----------------------------------------------------------------------------------------------------

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
 
 
 class CellVariable(Variable):
-    """A closure cell. ``name`` is set when it is a cell of the frame being compiled (emitted code reads it by name)."""
+    """A closure cell. ``name`` is set when it is a cell of the frame being compiled (emitted code reads it by name).
 
-    def __init__(self, contents: Variable | None = None, name: str | None = None, source: Any = None):
-        super().__init__(source)
-        self.contents, self.name, self.real = contents, name, None
+    ``contents_source`` says where the contents of an existing cell (``real``) come from.
+    """
+
+    def __init__(self, contents: Variable | None = None, name: str | None = None, real: Any = None, contents_source: Any = None):
+        super().__init__()
+        self.contents, self.name, self.real, self.contents_source = contents, name, real, contents_source
 
     def python_type(self) -> type:
         return types.CellType
@@ -41,9 +44,19 @@ class CellVariable(Variable):
     def reconstruct(self, cg: "Emitter") -> None:
         if self.name is not None:
             cg.load_closure(self.name)
+        elif self.real is not None:
+            self._load_existing(cg)
         else:
             cg.call_const(types.CellType, [])  # contents are stored with the other side effects: cells may be cyclic
             cg.later_cell(self)
+
+    def _load_existing(self, cg: "Emitter") -> None:
+        from ..source import ClosureCellSource, ClosureSource
+
+        if isinstance(self.contents_source, ClosureSource):
+            ClosureCellSource(self.contents_source.parent, self.contents_source.index).load(cg)
+        else:
+            cg.load_const(self.real)
 
 
 class FunctionVariable(Variable):

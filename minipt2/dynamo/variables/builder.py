@@ -1,0 +1,409 @@
+"""From a real Python value to a variable, with the guards that the value needs: the one dispatch by type.
+
+Comes in: values found in locals, globals, closures, attributes and items, each with its source. Goes out: variables; the
+contents of containers and objects are wrapped (and guarded) only when something reads them.
+Upstream: ``torch/_dynamo/variables/builder.py`` (VariableBuilder, SourcelessBuilder).
+"""
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import logging
+import random
+import types
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+from .base import Variable, unsupported
+from .builtin import BuiltinVariable
+from .classes import note_class_source, wrap_class
+from .constant import ConstantVariable, is_literal
+from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable
+from .functions import UserFunctionVariable, UserMethodVariable
+from .iterators import ExistingIterator
+from .lists import DequeVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
+from .misc import (
+    LoggerVariable,
+    LruCacheVariable,
+    NumpyVariable,
+    PartialVariable,
+    PythonModuleVariable,
+    UnknownVariable,
+)
+from .nn_module import NNModuleVariable
+from .sets import FrozenSetVariable, SetVariable
+from .user_objects import UserObjectVariable
+
+COPYABLE_ITERATORS = tuple(type(iter(x)) for x in ((), [], range(0), {}, {}.values(), {}.items(), set(), "")) + (
+    enumerate, zip, type(reversed([])))  # fmt: skip
+
+
+def wrap(tx, value: Any, source) -> Variable:
+    """The variable for ``value`` found at ``source`` (None: it can never change), guarded by what it is."""
+    known = tx.output.side_effects.known(value)
+    if known is not None:
+        if source is not None and known.source is not None and known.source != source:
+            _guard_alias(tx, value, source, known.source)
+        return known
+    handler = BY_TYPE.get(type(value))
+    if handler is not None:
+        return handler(tx, value, source)
+    for test, handler in BY_TEST:
+        if test(value):
+            return handler(tx, value, source)
+    return _user_object(tx, value, source)
+
+
+def _guard_alias(tx, value: Any, source, other) -> None:
+    """The same object reached by a second path must stay the same object."""
+    if isinstance(value, type):
+        tx.output.guard(source, "ID", value)
+    elif isinstance(value, torch.Tensor):
+        tx.output.lift_tensor(value, source)
+    else:
+        tx.output.guard(source, "ALIAS", other)
+
+
+def from_constant(value: Any) -> Variable:
+    """A value that is part of the program text or computed from constants; containers become new containers."""
+    if type(value) is tuple:
+        return TupleVariable([from_constant(v) for v in value])
+    maker = FROM_CONSTANT.get(type(value))
+    if maker is not None:
+        return maker(value)
+    if is_literal(value):
+        return ConstantVariable(value)
+    if isinstance(value, type):
+        from .classes import ClassVariable
+
+        return ClassVariable(value)
+    if isinstance(value, types.FunctionType):
+        return _function_variable(value, None)
+    if isinstance(value, types.ModuleType):
+        return PythonModuleVariable(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return NamedTupleVariable([from_constant(v) for v in value], cls=type(value))
+    if callable(value) and isinstance(value, C_CALLABLES):
+        return _callable_variable(value, None)
+    if isinstance(value, (torch.Tensor, torch.nn.Module, types.GeneratorType)):
+        unsupported("MP209", f"a {type(value).__name__} that is not reachable from the frame")
+    return UserObjectVariable(type(value), real=value)
+
+
+def wrap_fx(tx, node: torch.fx.Node) -> Variable:
+    """The variable(s) of a graph node's result."""
+    from .tensor import wrap_output
+
+    return wrap_output(tx, node)
+
+
+# -- constants ---------------------------------------------------------------------------------------------------------
+def _constant(tx, value, source):
+    tx.output.guard(source, "CONST", value)
+    return ConstantVariable(value)
+
+
+def _from_constant(make: Callable[[Any], Variable]):
+    def handler(tx, value, source):
+        tx.output.guard(source, "CONST", value)
+        return make(value)
+
+    return handler
+
+
+def _enum(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    return ConstantVariable(value)
+
+
+# -- containers --------------------------------------------------------------------------------------------------------
+def _type_guard(tx, value, source) -> None:
+    tx.output.guard(source, "TYPE", type(value))
+
+
+def _sequence(cls: type) -> Callable:
+    def handler(tx, value, source):
+        if source is None:
+            return cls([wrap(tx, item, None) for item in value])
+        _type_guard(tx, value, source)
+        return cls.existing(tx, value, source)
+
+    return handler
+
+
+def _named_tuple(tx, value, source):
+    if source is None:
+        return NamedTupleVariable([wrap(tx, item, None) for item in value], cls=type(value))
+    _type_guard(tx, value, source)
+    note_class(tx, value, source)
+    return NamedTupleVariable.existing(tx, value, source, cls=type(value))
+
+
+def _dict(cls: type) -> Callable:
+    def handler(tx, value, source):
+        if source is None:
+            var = cls.from_pairs(tx, [(wrap(tx, k, None), wrap(tx, v, None)) for k, v in value.items()])
+            var.cls = type(value)
+            return var
+        _type_guard(tx, value, source)
+        return cls.existing(tx, value, source, cls=type(value))
+
+    return handler
+
+
+def _defaultdict(tx, value, source):
+    from ..source import AttrSource
+
+    if source is None:
+        unsupported("MP209", "a defaultdict that is not reachable from the frame")
+    var = _dict(DefaultDictVariable)(tx, value, source)
+    var.factory = wrap(tx, value.default_factory, AttrSource(source, "default_factory"))
+    return var
+
+
+def _set(cls: type) -> Callable:
+    def handler(tx, value, source):
+        items = {}
+        for item in value:
+            if not (is_literal(item) or isinstance(item, (type, types.FunctionType, types.BuiltinFunctionType))):
+                unsupported("MP212", f"a set that holds a {type(item).__name__}", "use a list or dict")
+            items[item] = from_constant(item)
+        _type_guard(tx, value, source)
+        tx.output.guard(source, "SET", frozenset(value))
+        var = cls(items, source, real=value)
+        return tx.output.side_effects.track_existing(var, value) if source is not None else var
+
+    return handler
+
+
+def _proxy(tx, value, source):
+    unsupported("MP209", "a mappingproxy from outside the frame")
+
+
+# -- functions and classes ---------------------------------------------------------------------------------------------
+def _function(tx, value, source):
+    if source is not None:
+        if value.__closure__ or "<locals>" in value.__qualname__ or "<lambda>" in value.__qualname__:
+            tx.output.guard(source, "FUNC_CODE", value.__code__)
+        else:
+            tx.output.guard(source, "ID", value)
+    var = _function_variable(value, source)
+    if isinstance(var, UserFunctionVariable):
+        tx.output.side_effects.track_existing(var, value)
+    elif source is not None:
+        tx.output.guard(source, "ID", value)
+    return var
+
+
+def _function_variable(value: types.FunctionType, source) -> Variable:
+    from .torch_functions import torch_function
+
+    return torch_function(value, source) or UserFunctionVariable(value, source)
+
+
+def _method(tx, value, source):
+    from ..source import AttrSource
+
+    if not isinstance(value.__func__, types.FunctionType):
+        return _callable(tx, value, source)
+    if source is None:
+        return UserMethodVariable(_function_variable(value.__func__, None), from_constant(value.__self__))
+    _type_guard(tx, value, source)
+    function = wrap(tx, value.__func__, AttrSource(source, "__func__"))
+    return UserMethodVariable(function, wrap(tx, value.__self__, AttrSource(source, "__self__")), source)
+
+
+def _class(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    return wrap_class(tx, value, source)
+
+
+C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+               types.MethodWrapperType, types.ClassMethodDescriptorType, torch._ops.OpOverload,
+               torch._ops.OpOverloadPacket)  # fmt: skip
+
+
+def _callable(tx, value, source):
+    tx.output.guard(source, "ID", value) if _stays(value) else tx.output.guard(source, "TYPE", type(value))
+    return _callable_variable(value, source, tx)
+
+
+def _stays(value: Any) -> bool:
+    """Whether reading the same attribute again gives the same object (bound C methods are made anew)."""
+    owner = getattr(value, "__self__", None)
+    return owner is None or isinstance(owner, (types.ModuleType, type))
+
+
+def _callable_variable(value: Any, source, tx=None) -> Variable:
+    from .torch_functions import torch_function
+
+    found = torch_function(value, source)
+    if found is not None:
+        return found
+    owner = getattr(value, "__self__", None)
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        if tx is None or source is None:
+            unsupported("MP303", f"the bound C method {value!r}")
+        from ..source import AttrSource
+
+        obj = wrap(tx, owner, AttrSource(source, "__self__"))
+        from .containers import BoundMethodVariable
+
+        return BoundMethodVariable(obj, value.__name__)
+    if isinstance(owner, type):
+        from .classes import ClassMethodVariable, ClassVariable
+
+        return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
+            owner, "__new__", None) else BuiltinVariable(value, source)
+    return BuiltinVariable(value, source)
+
+
+def _module(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    return PythonModuleVariable(value, source)
+
+
+def _partial(tx, value, source):
+    from ..source import AttrSource
+
+    _type_guard(tx, value, source)
+    parts = [wrap(tx, getattr(value, n), AttrSource(source, n) if source is not None else None)
+             for n in ("func", "args", "keywords")]
+    var = PartialVariable(parts[0], parts[1].iterate(tx), {
+        k.as_python_constant(): v for k, v in parts[2].pairs(tx)}, source)
+    return tx.output.side_effects.track_existing(var, value) if source is not None else var
+
+
+def _lru_cache(tx, value, source):
+    from ..source import AttrSource
+
+    tx.output.guard(source, "ID", value)
+    inner = wrap(tx, value.__wrapped__, AttrSource(source, "__wrapped__") if source is not None else None)
+    return LruCacheVariable(inner, value, source)
+
+
+# -- tensors and objects -----------------------------------------------------------------------------------------------
+def _tensor(tx, value, source):
+    from ..source import is_from_module_state
+
+    if source is None:
+        return tx.output.literal_tensor(value)
+    if type(value) not in TENSOR_CLASSES and type(value).__torch_function__ is not torch.Tensor.__torch_function__:
+        unsupported("MP310", f"a tensor subclass {type(value).__name__}")
+    static = isinstance(value, torch.nn.Parameter) or is_from_module_state(source)
+    return tx.output.lift_tensor(value, source, static)
+
+
+TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def _nn_module(tx, value, source):
+    if source is None:
+        unsupported("MP209", f"a module {type(value).__name__} that is not reachable from the frame")
+    _type_guard(tx, value, source)
+    note_class(tx, value, source)
+    return tx.output.side_effects.track_existing(NNModuleVariable(type(value), source, real=value), value)
+
+
+def note_class(tx, value: Any, source) -> None:
+    from ..source import TypeSource
+
+    note_class_source(tx, type(value), TypeSource(source))
+
+
+def _user_object(tx, value, source):
+    from .construct import payload_base
+
+    cls = type(value)
+    if not cls.__flags__ & (1 << 9) or isinstance(value, OPAQUE):  # a C type
+        return _unknown(tx, value, source)
+    _type_guard(tx, value, source)
+    if source is not None:
+        note_class(tx, value, source)
+    base = payload_base(cls)
+    payload = None
+    if base is not None:
+        if source is None:
+            unsupported("MP209", f"a {cls.__name__} that is not reachable from the frame")
+        kinds = {list: ListVariable, tuple: TupleVariable, collections.deque: DequeVariable,
+                 collections.defaultdict: DefaultDictVariable}
+        if base in (set, frozenset):
+            return _unknown(tx, value, source)
+        payload = kinds.get(base, DictVariable).existing(tx, value, source)
+        payload.cls = base
+    var = UserObjectVariable(cls, source, real=value, payload=payload)
+    return tx.output.side_effects.track_existing(var, value)
+
+
+OPAQUE = (torch.Generator, random.Random, np.random.Generator)
+
+
+def _unknown(tx, value, source):
+    tx.output.guard(source, "TYPE", type(value))
+    var = UnknownVariable(value, source)
+    return tx.output.side_effects.track_existing(var, value) if source is not None else var
+
+
+def _numpy(tx, value, source):
+    if isinstance(value, np.generic) and source is not None:
+        tx.output.guard(source, "TYPE", type(value))
+    return NumpyVariable(value, source)
+
+
+def _iterator(tx, value, source):
+    if source is None:
+        return _unknown(tx, value, source)
+    return ExistingIterator.wrap(tx, value, source)
+
+
+def _logger(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    return LoggerVariable(value, source)
+
+
+def _range(value: range) -> Variable:
+    return RangeVariable(value)
+
+
+def _slice(value: slice) -> Variable:
+    return SliceVariable([from_constant(part) for part in (value.start, value.stop, value.step)])
+
+
+def _size(value: torch.Size) -> Variable:
+    return SizeVariable([ConstantVariable(n) for n in value])
+
+
+LITERALS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), torch.dtype,
+            torch.device, torch.layout, torch.memory_format, torch.qscheme)  # fmt: skip
+BY_TYPE: dict[type, Callable] = {
+    **{t: _constant for t in LITERALS},
+    list: _sequence(ListVariable), tuple: _sequence(TupleVariable), torch.Size: _from_constant(_size),
+    collections.deque: _sequence(DequeVariable), dict: _dict(DictVariable), collections.OrderedDict: _dict(DictVariable),
+    collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
+    range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _proxy,
+    types.FunctionType: _function, types.MethodType: _method, types.ModuleType: _module, functools.partial: _partial,
+    functools._lru_cache_wrapper: _lru_cache, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
+    **{t: _callable for t in C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
+}  # fmt: skip
+BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
+    (lambda v: isinstance(v, torch.Tensor), _tensor),
+    (lambda v: isinstance(v, torch.nn.Module), _nn_module),
+    (lambda v: isinstance(v, type), _class),
+    (lambda v: isinstance(v, enum.Enum), _enum),
+    (lambda v: isinstance(v, types.ModuleType), _module),
+    (lambda v: isinstance(v, logging.Logger), _logger),
+    (lambda v: isinstance(v, tuple) and (hasattr(v, "_fields") or hasattr(type(v), "n_sequence_fields")), _named_tuple),
+    (lambda v: isinstance(v, (np.ndarray, np.generic)), _numpy),
+    (lambda v: isinstance(v, (torch.finfo, torch.iinfo)), _unknown),
+    (lambda v: isinstance(v, (int, float, str, bytes)), _enum),
+]
+FROM_CONSTANT: dict[type, Callable[[Any], Variable]] = {
+    list: lambda v: ListVariable([from_constant(x) for x in v]), torch.Size: _size, range: _range, slice: _slice,
+    dict: lambda v: DictVariable.from_pairs(None, [(from_constant(k), from_constant(x)) for k, x in v.items()]),
+    set: lambda v: SetVariable.from_items(None, [from_constant(x) for x in v]),
+    frozenset: lambda v: FrozenSetVariable.from_items(None, [from_constant(x) for x in v]),
+    types.MappingProxyType: lambda v: MappingProxyVariable(FROM_CONSTANT[dict](v)),
+}  # fmt: skip

@@ -1,0 +1,430 @@
+"""Handlers of Python's builtin functions and classes.
+
+Upstream: ``torch/_dynamo/variables/builtin.py``.
+"""
+from __future__ import annotations
+
+import collections
+import math
+import types
+from typing import Any, Callable
+
+import torch
+
+from .base import ObservedException, Variable, unsupported
+from .builtin import sort_items
+from .classes import ClassVariable, SuperVariable, wrap_class
+from .construct import object_new
+from .containers import const, constants, fold, new, none, observed
+from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable
+from .iterators import CallableIterator, EnumerateIterator, FilterIterator, ItemsIterator, MapIterator, ZipIterator, items_of
+from .lists import DequeVariable, ListVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable, as_index
+from .operators import binary_op, format_value, text, unary_op
+from .sets import FrozenSetVariable, SetVariable
+from .tensor import TensorVariable
+from .user_objects import ObjectDictVariable, UserObjectVariable
+
+HANDLERS: dict[Any, Callable[..., Variable]] = {}
+
+
+def handles(*functions: Any):
+    def register(handler: Callable) -> Callable:
+        for function in functions:
+            HANDLERS[function] = handler
+        return handler
+
+    return register
+
+
+# -- types and attributes ----------------------------------------------------------------------------------------------
+def real_value(var: Variable) -> Any:
+    """The user's own object behind ``var``, when there is one (for ``isinstance`` with unusual metaclasses)."""
+    if isinstance(var, TensorVariable):
+        return var.real if var.real is not None else var.value
+    return getattr(var.mutable, "value", None) if var.mutable is not None else getattr(var, "real", None)
+
+
+@handles(isinstance)
+def isinstance_(tx, obj, classinfo):
+    return const(is_instance(tx, obj, classinfo))
+
+
+def is_instance(tx, obj: Variable, classinfo: Variable) -> bool:
+    known = constants(classinfo)
+    if known is None:
+        if isinstance(classinfo, TupleVariable):
+            return any(is_instance(tx, obj, c) for c in classinfo.items)
+        unsupported("MP303", f"isinstance with {classinfo.describe()}")
+    if isinstance(known[0], tuple):
+        return any(is_instance(tx, obj, c) for c in classinfo.items)
+    cls = obj.python_type()
+    custom = getattr(type(known[0]), "__instancecheck__", type.__instancecheck__)
+    if isinstance(known[0], type) and custom is type.__instancecheck__:
+        return issubclass(cls, known[0])
+    real = real_value(obj)
+    if real is not None and not (isinstance(obj, TensorVariable) and known[0] is torch.nn.Parameter and obj.real is None):
+        return fold(isinstance, real, known[0]).value
+    if isinstance(obj, TensorVariable):
+        return known[0] is torch.Tensor
+    if (value := constants(obj)) is not None:
+        return fold(isinstance, value[0], known[0]).value
+    return fold(issubclass, cls, known[0]).value
+
+
+@handles(issubclass)
+def issubclass_(tx, cls, classinfo):
+    known = constants(cls, classinfo)
+    if known is None:
+        unsupported("MP303", f"issubclass of {cls.describe()}")
+    return fold(issubclass, *known)
+
+
+@handles(type)
+def type_(tx, obj, *rest, **kwargs):
+    from ..source import TypeSource
+
+    if rest:
+        unsupported("MP305", "a class made while tracing", "define classes outside the compiled code")
+    source = TypeSource(obj.source) if obj.source is not None and isinstance(obj, UserObjectVariable) else None
+    return wrap_class(tx, obj.python_type(), source)
+
+
+@handles(callable)
+def callable_(tx, obj):
+    return const(is_callable(obj))
+
+
+def is_callable(obj: Variable) -> bool:
+    return callable(obj.as_python_constant()) if obj.is_constant() else hasattr(obj.python_type(), "__call__")
+
+
+def attribute_name(name: Variable) -> str:
+    known = constants(name)
+    if known is None or not isinstance(known[0], str):
+        unsupported("MP201", "an attribute name not known while tracing")
+    return known[0]
+
+
+@handles(getattr)
+def getattr_(tx, obj, name, *default):
+    try:
+        return obj.getattr(tx, attribute_name(name))
+    except ObservedException as error:
+        if default and error.matches(AttributeError):
+            return default[0]
+        raise
+
+
+@handles(hasattr)
+def hasattr_(tx, obj, name):
+    return const(obj.hasattr(tx, attribute_name(name)))
+
+
+@handles(setattr)
+def setattr_(tx, obj, name, value):
+    obj.setattr(tx, attribute_name(name), value)
+    return none()
+
+
+@handles(delattr)
+def delattr_(tx, obj, name):
+    obj.delattr(tx, attribute_name(name))
+    return none()
+
+
+@handles(vars)
+def vars_(tx, *args):
+    if args and isinstance(args[0], UserObjectVariable):
+        return ObjectDictVariable(args[0])
+    unsupported("MP304", "call of vars()")
+
+
+@handles(super)
+def super_(tx, *args):
+    if not args:
+        cls, obj = tx.cell("__class__").contents or tx.load_cell("__class__"), tx.first_argument()
+    else:
+        cls, obj = args
+    return SuperVariable(cls.as_python_constant(), obj)
+
+
+@handles(object)
+def object_(tx):
+    return new(tx, UserObjectVariable(object))
+
+
+HANDLERS[object.__new__] = object_new
+for _cls in (dict, list, set, collections.OrderedDict, collections.defaultdict, collections.deque, tuple, frozenset):
+    HANDLERS[_cls.__new__] = object_new
+
+
+# -- numbers and text --------------------------------------------------------------------------------------------------
+def _number(cls: type, dunder: str) -> Callable:
+    def handler(tx, *args, **kwargs):
+        if not args:
+            return const(cls())
+        if isinstance(args[0], TensorVariable):
+            unsupported("MP102", f"{cls.__name__}() of a tensor needs its data", "keep the value in a tensor")
+        known = constants(*args, *kwargs.values())
+        if known is not None:
+            return fold(cls, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
+        if isinstance(args[0], UserObjectVariable) and args[0].has_method(tx, dunder):
+            return args[0].call_method(tx, dunder, [], {})
+        unsupported("MP303", f"{cls.__name__}() of {args[0].describe()}")
+
+    return handler
+
+
+for _cls in (int, float, complex):
+    HANDLERS[_cls] = _number(_cls, f"__{_cls.__name__}__")
+
+
+@handles(bool)
+def bool_(tx, *args):
+    return const(args[0].truth(tx)) if args else const(False)
+
+
+@handles(str)
+def str_(tx, *args, **kwargs):
+    if len(args) > 1 or kwargs:
+        return fold(str, *constants(*args), **{k: v.as_python_constant() for k, v in kwargs.items()})
+    return text(tx, args[0]) if args else const("")
+
+
+@handles(repr)
+def repr_(tx, obj):
+    return text(tx, obj, repr)
+
+
+@handles(format)
+def format_(tx, value, spec=None):
+    return format_value(tx, value, None, spec)
+
+
+@handles(len)
+def len_(tx, obj):
+    return const(obj.length(tx))
+
+
+@handles(abs)
+def abs_(tx, x):
+    if isinstance(x, TensorVariable):
+        return x.call_method(tx, "abs", [], {})
+    return unary_op(tx, "abs", x)
+
+
+@handles(divmod)
+def divmod_(tx, a, b):
+    return tx.tuple([binary_op(tx, "floordiv", a, b), binary_op(tx, "mod", a, b)])
+
+
+@handles(pow)
+def pow_(tx, base, exp, mod=None):
+    if mod is None or constants(mod) == (None,):
+        return binary_op(tx, "pow", base, exp)
+    return fold(pow, *constants(base, exp, mod))
+
+
+@handles(round)
+def round_(tx, number, ndigits=None):
+    if isinstance(number, TensorVariable):
+        extra = {} if ndigits is None else {"decimals": ndigits}
+        return number.call_method(tx, "round", [], extra)
+    known = constants(number, *([ndigits] if ndigits is not None else []))
+    if known is None:
+        return number.call_method(tx, "__round__", [ndigits] if ndigits is not None else [], {})
+    return fold(round, *known)
+
+
+def _extreme(op: str, torch_op: Callable) -> Callable:
+    def handler(tx, *args, key=None, default=None):
+        items = list(args) if len(args) > 1 else items_of(tx, args[0])
+        if not items:
+            if default is None:
+                raise observed(ValueError, "max() arg is an empty sequence" if op == "gt" else "min() arg is an empty sequence")
+            return default
+        key = None if key is None or constants(key) == (None,) else key
+        if any(isinstance(item, TensorVariable) for item in items):
+            return _tensor_extreme(tx, items, key)
+        best, best_key = items[0], items[0] if key is None else key.call(tx, [items[0]], {})
+        for item in items[1:]:
+            item_key = item if key is None else key.call(tx, [item], {})
+            if binary_op(tx, op, item_key, best_key).truth(tx):
+                best, best_key = item, item_key
+        return best
+
+    return handler
+
+
+def _tensor_extreme(tx, items, key):
+    unsupported("MP101", "max()/min() of tensors compares their data", "use torch.maximum, torch.minimum or torch.amax")
+
+
+HANDLERS[max], HANDLERS[min] = _extreme("gt", torch.maximum), _extreme("lt", torch.minimum)
+
+
+@handles(sum)
+def sum_(tx, iterable, start=None):
+    total = start if start is not None else const(0)
+    for item in items_of(tx, iterable):
+        total = binary_op(tx, "add", total, item)
+    return total
+
+
+@handles(math.prod)
+def prod(tx, iterable, *, start=None):
+    total = start if start is not None else const(1)
+    for item in items_of(tx, iterable):
+        total = binary_op(tx, "mul", total, item)
+    return total
+
+
+@handles(any)
+def any_(tx, iterable):
+    return const(_first(tx, iterable, True))
+
+
+@handles(all)
+def all_(tx, iterable):
+    return const(not _first(tx, iterable, False))
+
+
+def _first(tx, iterable: Variable, wanted: bool) -> bool:
+    from .iterators import next_or_none
+
+    iterator = iterable.iterator(tx)
+    while (item := next_or_none(tx, iterator)) is not None:
+        if item.truth(tx) == wanted:
+            return True
+    return False
+
+
+@handles(sorted)
+def sorted_(tx, iterable, *, key=None, reverse=None):
+    return new(tx, ListVariable(sort_items(tx, items_of(tx, iterable), key, reverse)))
+
+
+# -- containers and iterators ------------------------------------------------------------------------------------------
+@handles(list)
+def list_(tx, *args):
+    return new(tx, ListVariable(items_of(tx, args[0]) if args else []))
+
+
+@handles(tuple)
+def tuple_(tx, *args):
+    if args and type(args[0]) is TupleVariable:
+        return args[0]
+    return new(tx, TupleVariable(items_of(tx, args[0]) if args else []))
+
+
+@handles(torch.Size)
+def size_(tx, *args):
+    items = items_of(tx, args[0]) if args else []
+    if constants(*items) is None:
+        unsupported("MP102", "torch.Size of tensor data")
+    return new(tx, SizeVariable(items))
+
+
+@handles(set)
+def set_(tx, *args):
+    return new(tx, SetVariable.from_items(tx, items_of(tx, args[0]) if args else []))
+
+
+@handles(frozenset)
+def frozenset_(tx, *args):
+    if args and isinstance(args[0], FrozenSetVariable):
+        return args[0]
+    return new(tx, FrozenSetVariable.from_items(tx, items_of(tx, args[0]) if args else []))
+
+
+@handles(dict)
+def dict_(tx, *args, **kwargs):
+    var = new(tx, DictVariable())
+    var.m_update(tx, *args, **kwargs)
+    return var
+
+
+@handles(collections.OrderedDict)
+def ordered_dict(tx, *args, **kwargs):
+    var = new(tx, DictVariable(cls=collections.OrderedDict))
+    var.m_update(tx, *args, **kwargs)
+    return var
+
+
+@handles(collections.defaultdict)
+def default_dict(tx, factory=None, *args, **kwargs):
+    var = new(tx, DefaultDictVariable(factory=factory))
+    var.m_update(tx, *args, **kwargs)
+    return var
+
+
+@handles(collections.deque)
+def deque_(tx, iterable=None, maxlen=None):
+    var = new(tx, DequeVariable(maxlen=None if maxlen is None else maxlen.as_python_constant()))
+    if iterable is not None:
+        var.m_extend(tx, iterable)
+    return var
+
+
+@handles(types.MappingProxyType)
+def mapping_proxy(tx, mapping):
+    return MappingProxyVariable(mapping)
+
+
+@handles(range)
+def range_(tx, *args):
+    bounds = [as_index(tx, a) for a in args]
+    value = fold(range, *bounds)
+    return value if isinstance(value, RangeVariable) else unsupported("MP303", "range of unknown bounds")
+
+
+@handles(slice)
+def slice_(tx, *args):
+    return SliceVariable(args)
+
+
+@handles(zip)
+def zip_(tx, *iterables, strict=None):
+    return new(tx, ZipIterator([it.iterator(tx) for it in iterables], strict is not None and strict.truth(tx)))
+
+
+@handles(enumerate)
+def enumerate_(tx, iterable, start=None):
+    return new(tx, EnumerateIterator(iterable.iterator(tx), 0 if start is None else start.as_python_constant()))
+
+
+@handles(map)
+def map_(tx, fn, *iterables):
+    return new(tx, MapIterator(fn, [it.iterator(tx) for it in iterables]))
+
+
+@handles(filter)
+def filter_(tx, fn, iterable):
+    return new(tx, FilterIterator(fn, iterable.iterator(tx)))
+
+
+@handles(reversed)
+def reversed_(tx, seq):
+    if isinstance(seq, UserObjectVariable) and seq.payload is None and seq.has_method(tx, "__reversed__"):
+        return seq.call_method(tx, "__reversed__", [], {})
+    return new(tx, ItemsIterator(items_of(tx, seq)[::-1]))
+
+
+@handles(iter)
+def iter_(tx, obj, *sentinel):
+    if sentinel:
+        return new(tx, CallableIterator(obj, sentinel[0]))
+    return obj.iterator(tx)
+
+
+@handles(next)
+def next_(tx, iterator, *default):
+    try:
+        return iterator.next(tx)
+    except ObservedException as error:
+        if default and error.matches(StopIteration):
+            return default[0]
+        raise
+
+
+__all__ = ["HANDLERS", "ClassVariable", "is_instance", "is_callable"]

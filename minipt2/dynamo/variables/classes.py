@@ -1,0 +1,411 @@
+"""Classes as values: constructing instances, class attributes, descriptors bound to an instance, ``super()``.
+
+Attributes are looked up as Python does (instance dict, method resolution order, descriptors), each answer with the guards
+that keep it true. Upstream: ``torch/_dynamo/variables/user_defined.py`` (UserDefinedClassVariable).
+"""
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import types
+from typing import Any
+
+import torch
+
+from .base import NotConstant, Variable, unsupported
+from .containers import BoundMethodVariable, const, constants, fold, new, none, observed
+
+MISSING = object()
+DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
+C_ATTRIBUTES = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+def lookup(cls: type, name: str) -> Any:
+    """The raw attribute of ``cls`` by its method resolution order, or MISSING."""
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return MISSING
+
+
+def user_defined(cls: type, name: str) -> bool:
+    """Whether ``cls`` gets ``name`` from a Python-level definition."""
+    raw = lookup(cls, name)
+    return isinstance(raw, (types.FunctionType, classmethod, staticmethod, property)) or (
+        raw is not MISSING and isinstance(getattr(type(raw), "__get__", None), types.FunctionType))
+
+
+def class_source(tx, cls: type):
+    """The source by which ``cls`` is reachable in this frame (one for all its instances), or None."""
+    return tx.output.scratch("class_sources").get(cls)
+
+
+def note_class_source(tx, cls: type, source) -> None:
+    if source is not None:
+        tx.output.scratch("class_sources").setdefault(cls, source)
+
+
+def class_member(tx, cls: type, name: str, raw: Any) -> Variable:
+    """A class attribute as a variable (unbound), wrapped and guarded once per class and frame."""
+    from .builder import wrap
+    from ..source import AttrSource
+
+    cache = tx.output.scratch("class_members")
+    if (cls, name) not in cache:
+        source = class_source(tx, cls)
+        value = raw.__func__ if isinstance(raw, (classmethod, staticmethod)) else raw
+        if source is not None:
+            source = AttrSource(source, name)
+            if isinstance(raw, classmethod):
+                source = AttrSource(source, "__func__")
+        cache[cls, name] = wrap(tx, value, source)
+    return cache[cls, name]
+
+
+def class_attribute(tx, obj: Variable, cls: type, name: str, raw: Any = MISSING, owner: type | None = None) -> Variable | None:
+    """``obj.name`` as found on the class of ``obj``, bound to it; None when the class has no such attribute.
+
+    ``owner``: the class the guards hang on (differs from ``cls`` for ``super()``).
+    """
+    raw = lookup(cls, name) if raw is MISSING else raw
+    if raw is MISSING:
+        return None
+    from .functions import UserMethodVariable
+
+    owner = owner or cls
+    if isinstance(raw, types.FunctionType):
+        return UserMethodVariable(class_member(tx, owner, name, raw), obj)
+    if isinstance(raw, classmethod):
+        return bind_classmethod(tx, class_member(tx, owner, name, raw), wrap_class(tx, cls))
+    if isinstance(raw, staticmethod):
+        return class_member(tx, owner, name, raw)
+    if isinstance(raw, property):
+        return _property(tx, obj, owner, name, raw)
+    if isinstance(raw, DESCRIPTORS):
+        return BoundDescriptorVariable(raw, obj)
+    return _other_descriptor(tx, obj, cls, owner, name, raw)
+
+
+def bind_classmethod(tx, function: Variable, cls_var: Variable) -> Variable:
+    from .functions import FunctionVariable, UserMethodVariable
+
+    if isinstance(function, FunctionVariable):
+        return UserMethodVariable(function, cls_var)
+    return PartialCall(function, [cls_var])
+
+
+def _property(tx, obj, owner, name, raw) -> Variable:
+    if raw.fget is None:
+        raise observed(AttributeError, f"unreadable attribute {name!r}")
+    return accessor(tx, owner, name, raw.fget, "fget").call(tx, [obj], {})
+
+
+def accessor(tx, cls: type, name: str, function: Any, part: str) -> Variable:
+    """``cls.name.fget`` and the like, wrapped once per class."""
+    from .builder import wrap
+    from ..source import AttrSource
+
+    cache = tx.output.scratch("class_members")
+    if (cls, name, part) not in cache:
+        source = class_source(tx, cls)
+        if source is not None:
+            source = AttrSource(AttrSource(source, name), part)
+        cache[cls, name, part] = wrap(tx, function, source)
+    return cache[cls, name, part]
+
+
+def _other_descriptor(tx, obj, cls, owner, name, raw) -> Variable:
+    from .functions import UserMethodVariable
+
+    if isinstance(raw, functools.cached_property):
+        value = accessor(tx, owner, name, raw.func, "func").call(tx, [obj], {})
+        tx.output.side_effects.store_attr(obj, raw.attrname, value)
+        return value
+    if isinstance(raw, functools.partialmethod):
+        unsupported("MP216", f"functools.partialmethod {name!r}")
+    if isinstance(raw, functools._lru_cache_wrapper):
+        return UserMethodVariable(accessor(tx, owner, name, raw.__wrapped__, "__wrapped__"), obj)
+    getter = lookup(type(raw), "__get__")
+    if isinstance(getter, types.FunctionType):
+        descriptor = raw_member(tx, owner, name, raw)
+        return descriptor.call_method(tx, "__get__", [obj, wrap_class(tx, cls)], {})
+    if getter is not MISSING and not isinstance(raw, type):
+        if isinstance(raw, types.BuiltinFunctionType):
+            return class_member(tx, owner, name, raw)
+        unsupported("MP216", f"descriptor {name!r} of type {type(raw).__name__}")
+    return class_member(tx, owner, name, raw)
+
+
+def raw_member(tx, cls: type, name: str, raw: Any) -> Variable:
+    """A descriptor object itself (not what it gives)."""
+    from .builder import wrap
+    from .sources import StaticAttrSource
+
+    source = class_source(tx, cls)
+    return wrap(tx, raw, StaticAttrSource(source, (name,)) if source is not None else None)
+
+
+class BoundDescriptorVariable(BoundMethodVariable):
+    """A C method (``dict.items`` …) bound to an object that may override it in Python."""
+
+    def __init__(self, descriptor: Any, obj: Variable, source=None):
+        super().__init__(obj, descriptor.__name__, source)
+        self.descriptor = descriptor
+
+    def call(self, tx, args, kwargs):
+        from .builtin import call_descriptor
+
+        return call_descriptor(tx, self.descriptor, [self.obj, *args], kwargs)
+
+
+class PartialCall(Variable):
+    """A callable with leading arguments bound (a class method of C, for instance)."""
+
+    def __init__(self, fn: Variable, first: list[Variable], source=None):
+        super().__init__(source)
+        self.fn, self.first = fn, first
+
+    def python_type(self) -> type:
+        return types.MethodType
+
+    def children(self):
+        return (self.fn, *self.first)
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        return self.fn.call(tx, [*self.first, *args], kwargs)
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(functools.partial, [self.fn, *self.first])
+
+
+class ClassVariable(Variable):
+    """A class. Calling it makes an instance by the rules of ``construct``."""
+
+    def __init__(self, cls: type, source=None):
+        super().__init__(source)
+        self.fn = self.cls = cls
+
+    def python_type(self) -> type:
+        return type(self.cls)
+
+    def as_python_constant(self):
+        return self.cls
+
+    def as_proxy(self):
+        return self.cls
+
+    def describe(self) -> str:
+        return f"class {self.cls.__module__}.{self.cls.__qualname__}"
+
+    __repr__ = describe
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def getattr(self, tx, name):
+        from .builder import from_constant
+
+        pending = tx.output.side_effects.load_attr(self, name) if self.mutable is not None else None
+        if pending is not None and pending is not tx.output.side_effects.DELETED:
+            return pending
+        raw = lookup(self.cls, name)
+        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__dataclass_fields__"):
+            return from_constant(getattr(self.cls, name))
+        if raw is MISSING:
+            return self._from_metaclass(tx, name)
+        if isinstance(raw, classmethod):
+            return bind_classmethod(tx, class_member(tx, self.cls, name, raw), self)
+        if isinstance(raw, (types.FunctionType, staticmethod)):
+            return class_member(tx, self.cls, name, raw)
+        if isinstance(raw, (property, *C_ATTRIBUTES)) and name not in ("__dict__", "__weakref__"):
+            return raw_member(tx, self.cls, name, raw)
+        if name == "__dict__" or isinstance(raw, functools.cached_property):
+            unsupported("MP216", f"attribute {name!r} of {self.describe()}")
+        if isinstance(raw, (types.ClassMethodDescriptorType, types.BuiltinFunctionType, *DESCRIPTORS)):
+            return self._builtin(name, raw)
+        if isinstance(self.cls, enum.EnumMeta) and name in self.cls.__members__:
+            return from_constant(self.cls.__members__[name])
+        if isinstance(lookup(type(raw), "__get__"), types.FunctionType):
+            return raw_member(tx, self.cls, name, raw).call_method(tx, "__get__", [none(), self], {})
+        return class_member(tx, self.cls, name, raw)
+
+    def _builtin(self, name: str, raw: Any) -> Variable:
+        from .builtin import BuiltinVariable
+
+        if isinstance(raw, types.ClassMethodDescriptorType):
+            return ClassMethodVariable(self, name)
+        return BuiltinVariable(getattr(self.cls, name) if isinstance(raw, types.BuiltinFunctionType) else raw)
+
+    def _from_metaclass(self, tx, name):
+        raw = lookup(type(self.cls), name)
+        if name == "__class__":
+            return wrap_class(tx, type(self.cls))
+        if isinstance(raw, types.FunctionType):
+            from .functions import UserFunctionVariable, UserMethodVariable
+
+            return UserMethodVariable(UserFunctionVariable(raw), self)
+        if raw is not MISSING:
+            from .builder import from_constant
+            from .builtin import fold_raw
+
+            value = fold_raw(getattr, self.cls, name)
+            return ClassMethodVariable(self, name) if callable(value) and not isinstance(value, type) else from_constant(value)
+        if self.source is not None:
+            tx.output.guard(self.source, "HASATTR", (name, False))
+        raise observed(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
+
+    def setattr(self, tx, name, value):
+        if self.mutable is None or isinstance(lookup(type(self.cls), "__setattr__"), types.FunctionType):
+            return super().setattr(tx, name, value)
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def call(self, tx, args, kwargs):
+        from .construct import construct
+
+        return construct(tx, self, args, kwargs)
+
+    def call_method(self, tx, name, args, kwargs):
+        if name == "__instancecheck__" and lookup(type(self.cls), name) is type.__instancecheck__:
+            return const(issubclass(args[0].python_type(), self.cls))
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def binary(self, tx, op, other, reverse=False):
+        if op == "getitem" and not reverse:
+            known = constants(other)
+            if isinstance(self.cls, enum.EnumMeta) and known:
+                return fold(self.cls.__getitem__, known[0])
+            if known:  # list[int], Generic[T]
+                return fold(lambda key: self.cls[key], known[0])
+        if op == "or_" and (known := constants(other)):
+            return fold(lambda c: self.cls | c, known[0])
+        return None
+
+    def iterate(self, tx):
+        from .builder import from_constant
+
+        if isinstance(self.cls, enum.EnumMeta):
+            return [from_constant(member) for member in self.cls]
+        return super().iterate(tx)
+
+    def iterator(self, tx):
+        from .iterators import ItemsIterator
+
+        return new(tx, ItemsIterator(self.iterate(tx)))
+
+    def length(self, tx) -> int:
+        return len(self.iterate(tx))
+
+    def contains(self, tx, item) -> bool:
+        return item.as_python_constant() in self.cls
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.cls)
+
+
+class ClassMethodVariable(Variable):
+    """A C class method: ``dict.fromkeys``, ``int.from_bytes`` …"""
+
+    def __init__(self, owner: ClassVariable, name: str, source=None):
+        super().__init__(source)
+        self.owner, self.name = owner, name
+
+    def as_python_constant(self):
+        return getattr(self.owner.cls, self.name)
+
+    def python_type(self) -> type:
+        return types.BuiltinFunctionType
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        from .library_functions import CLASS_METHODS
+
+        handler = CLASS_METHODS.get(self.name)
+        if handler is not None:
+            return handler(tx, self.owner, *args, **kwargs)
+        known = constants(*args, *kwargs.values())
+        if known is None:
+            unsupported("MP303", f"call of {self.owner.describe()}.{self.name}")
+        return fold(getattr(self.owner.cls, self.name), *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
+
+
+class SuperVariable(Variable):
+    """``super()``: attributes found after ``cls`` in the method resolution order of the object's class."""
+
+    def __init__(self, cls: type, obj: Variable, source=None):
+        super().__init__(source)
+        self.start, self.obj = cls, obj
+
+    def python_type(self) -> type:
+        return super
+
+    def children(self):
+        return (self.obj,)
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def _find(self, name: str) -> tuple[type, Any]:
+        mro = (self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()).__mro__
+        for base in mro[mro.index(self.start) + 1:]:
+            if name in base.__dict__:
+                return base, base.__dict__[name]
+        return object, MISSING
+
+    def getattr(self, tx, name):
+        owner, raw = self._find(name)
+        if raw is MISSING:
+            raise observed(AttributeError, f"'super' object has no attribute {name!r}")
+        if class_source(tx, owner) is None:
+            note_class_source(tx, owner, self._owner_source(tx, owner))
+        if isinstance(self.obj, ClassVariable):
+            return self._of_class(tx, owner, name, raw)
+        return class_attribute(tx, self.obj, self.obj.python_type(), name, raw, owner)
+
+    def _owner_source(self, tx, owner: type):
+        from ..source import AttrSource, ItemSource
+
+        cls = self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()
+        source = class_source(tx, cls)
+        return None if source is None or owner is object else ItemSource(AttrSource(source, "__mro__"), cls.__mro__.index(owner))
+
+    def _of_class(self, tx, owner, name, raw):
+        if isinstance(raw, classmethod):
+            return bind_classmethod(tx, class_member(tx, owner, name, raw), self.obj)
+        if isinstance(raw, types.ClassMethodDescriptorType):
+            return ClassMethodVariable(self.obj, name)
+        if name == "__new__" and raw is object.__new__ or isinstance(raw, types.BuiltinFunctionType):
+            from .builtin import BuiltinVariable
+
+            return BuiltinVariable(raw.__func__ if isinstance(raw, staticmethod) else raw)
+        return class_member(tx, owner, name, raw)
+
+    def call_method(self, tx, name, args, kwargs):
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def setattr(self, tx, name, value):
+        self.getattr(tx, "__setattr__").call(tx, [const(name), value], {})
+
+
+def wrap_class(tx, cls: type, source=None) -> Variable:
+    """The variable of a class; one per class and frame, so that writes to it are seen."""
+    classes = tx.output.scratch("classes")
+    if cls not in classes:
+        classes[cls] = ClassVariable(cls, source or class_source(tx, cls))
+    var = classes[cls]
+    if source is not None:
+        note_class_source(tx, cls, source)
+        if var.source is None:
+            var.source = source
+        if var.mutable is None and not cls.__flags__ & (1 << 8):  # immutable C types take no attributes
+            tx.output.side_effects.track_existing(var, cls)
+    return var
+
+
+def is_exception(cls: type) -> bool:
+    return issubclass(cls, BaseException)

@@ -1,0 +1,402 @@
+"""Iterators: over containers and ranges, ``zip``, ``enumerate``, ``map``, ``filter``, and those of ``itertools``.
+
+An iterator advances by ``next(tx)`` after telling the side-effect log; ``reconstruct`` builds one at the present position
+(needed where a graph breaks inside a ``for`` loop). Upstream: ``torch/_dynamo/variables/iter.py``.
+"""
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable
+
+from .base import ObservedException, Variable, unsupported
+from .containers import ContainerVariable, const, new, none, observed
+from .lists import ListVariable, TupleVariable
+
+MAX_DRAIN = 100_000
+
+
+class IteratorVariable(ContainerVariable):
+    """Base: ``advance(tx)`` gives the next item or raises the traced program's StopIteration."""
+
+    cls: type = type(iter(()))
+
+    def iterator(self, tx):
+        return self
+
+    def next(self, tx) -> Variable:
+        self.changing(tx)
+        return self.advance(tx)
+
+    def advance(self, tx) -> Variable:
+        raise NotImplementedError
+
+    def iterate(self, tx) -> list[Variable]:
+        items = []
+        while (item := next_or_none(tx, self)) is not None:
+            items.append(item)
+            if len(items) > MAX_DRAIN:
+                unsupported("MP213", "an iterator that does not seem to end", "bound it with itertools.islice or zip")
+        return items
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def length(self, tx) -> int:
+        raise observed(TypeError, f"object of type {self.cls.__name__!r} has no len()")
+
+    def m___next__(self, tx):
+        return self.next(tx)
+
+    def contains(self, tx, item) -> bool:
+        return TupleVariable(self.iterate(tx)).contains(tx, item)
+
+
+def next_or_none(tx, iterator: Variable) -> Variable | None:
+    """The next item; None at the end."""
+    try:
+        return iterator.next(tx)
+    except ObservedException as error:
+        if error.matches(StopIteration):
+            return None
+        raise
+
+
+def items_of(tx, var: Variable) -> list[Variable]:
+    """All items of any finite iterable variable."""
+    return var.iterate(tx)
+
+
+def iter_of(tx, var: Variable) -> Variable:
+    return var.iterator(tx)
+
+
+def stop() -> ObservedException:
+    return observed(StopIteration)
+
+
+class ItemsIterator(IteratorVariable):
+    """Over a fixed list of items (a tuple, a dict's keys at this moment …)."""
+
+    def __init__(self, items: list[Variable], index: int = 0, source=None):
+        super().__init__(source)
+        self.items, self.index = list(items), index
+
+    def children(self):
+        return self.items[self.index:]
+
+    def advance(self, tx):
+        if self.index >= len(self.items):
+            raise stop()
+        self.index += 1
+        return self.items[self.index - 1]
+
+    def m___length_hint__(self, tx):
+        return const(len(self.items) - self.index)
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(iter, [TupleVariable(self.items[self.index:])])
+
+
+class ExistingIterator(ItemsIterator):
+    """A builtin iterator that came from outside: its rest was read from a copy; the real one is advanced afterwards."""
+
+    @classmethod
+    def wrap(cls, tx, value: Any, source) -> "ExistingIterator":
+        from .builder import wrap
+        from .sources import RestItemSource, RestLengthSource, copy_iterator
+
+        try:
+            rest = list(copy_iterator(value))
+        except TypeError as error:  # over a generator, for one
+            unsupported("MP204", str(error))
+        var = cls([])
+        var.source, var.cls = source, type(value)
+        tx.output.guard(source, "TYPE", type(value))
+        tx.output.guard(RestLengthSource(source, ()), "CONST", len(rest))
+        var.items = [wrap(tx, item, RestItemSource(source, (i,))) for i, item in enumerate(rest)]
+        return tx.output.side_effects.track_existing(var, value)
+
+    def emit_mutation(self, cg) -> None:
+        cg.call_const(advance, [self, const(self.index)])
+        cg.pop()
+
+
+class ListIterator(IteratorVariable):
+    """Over a list that may change meanwhile."""
+
+    cls = type(iter([]))
+
+    def __init__(self, owner: ListVariable, index: int = 0, source=None):
+        super().__init__(source)
+        self.owner, self.index, self.done = owner, index, False
+
+    def children(self):
+        return (self.owner,)
+
+    def advance(self, tx):
+        if self.done or self.index >= len(self.owner.items):
+            self.done = True
+            raise stop()
+        self.index += 1
+        return self.owner.items[self.index - 1]
+
+    def reconstruct(self, cg) -> None:
+        if self.done:
+            cg.call_const(iter, [TupleVariable([])])
+        else:
+            cg.call_const(list_iterator_at, [self.owner, const(self.index)])
+
+
+class RangeIterator(IteratorVariable):
+    cls = type(iter(range(0)))
+
+    def __init__(self, value: range, index: int = 0, source=None):
+        super().__init__(source)
+        self.value, self.index = value, index
+
+    def advance(self, tx):
+        if self.index >= len(self.value):
+            raise stop()
+        self.index += 1
+        return const(self.value[self.index - 1])
+
+    def m___length_hint__(self, tx):
+        return const(len(self.value) - self.index)
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(iter, [const(self.value[self.index:])])
+
+
+class ZipIterator(IteratorVariable):
+    cls = zip
+
+    def __init__(self, iterators: list[Variable], strict: bool = False, source=None):
+        super().__init__(source)
+        self.iterators, self.strict = iterators, strict
+
+    def children(self):
+        return self.iterators
+
+    def advance(self, tx):
+        items = []
+        for i, iterator in enumerate(self.iterators):
+            item = next_or_none(tx, iterator)
+            if item is None:
+                if self.strict and (i or any(next_or_none(tx, it) is not None for it in self.iterators[1:])):
+                    raise observed(ValueError, f"zip() argument {i + 1} is shorter than argument {i or 1}")
+                raise stop()
+            items.append(item)
+        if not items:
+            raise stop()
+        return new(tx, TupleVariable(items))
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(zip, self.iterators, {"strict": const(True)} if self.strict else {})
+
+
+class EnumerateIterator(IteratorVariable):
+    cls = enumerate
+
+    def __init__(self, iterator: Variable, index: int = 0, source=None):
+        super().__init__(source)
+        self.inner, self.index = iterator, index
+
+    def children(self):
+        return (self.inner,)
+
+    def advance(self, tx):
+        item = self.inner.next(tx)
+        self.index += 1
+        return new(tx, TupleVariable([const(self.index - 1), item]))
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(enumerate, [self.inner, const(self.index)])
+
+
+class MapIterator(IteratorVariable):
+    cls = map
+
+    def __init__(self, fn: Variable, iterators: list[Variable], source=None):
+        super().__init__(source)
+        self.fn, self.iterators = fn, iterators
+
+    def children(self):
+        return (self.fn, *self.iterators)
+
+    def advance(self, tx):
+        return self.fn.call(tx, [iterator.next(tx) for iterator in self.iterators], {})
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(map, [self.fn, *self.iterators])
+
+
+class FilterIterator(IteratorVariable):
+    """``filter``; ``keep_false`` makes it ``itertools.filterfalse``."""
+
+    cls = filter
+
+    def __init__(self, fn: Variable, iterator: Variable, keep_false: bool = False, source=None):
+        super().__init__(source)
+        self.fn, self.inner, self.keep_false = fn, iterator, keep_false
+
+    def children(self):
+        return (self.fn, self.inner)
+
+    def advance(self, tx):
+        while True:
+            item = self.inner.next(tx)
+            verdict = item if self.fn.is_constant() and self.fn.as_python_constant() in (None, bool) else self.fn.call(
+                tx, [item], {})
+            if verdict.truth(tx) != self.keep_false:
+                return item
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(itertools.filterfalse if self.keep_false else filter, [self.fn, self.inner])
+
+
+class ChainIterator(IteratorVariable):
+    """``itertools.chain``; what is chained may be an iterator of iterables itself."""
+
+    cls = itertools.chain
+
+    def __init__(self, outer: Variable, source=None):
+        super().__init__(source)
+        self.outer, self.inner = outer, None
+
+    def children(self):
+        return (self.outer,) if self.inner is None else (self.outer, self.inner)
+
+    def advance(self, tx):
+        while True:
+            if self.inner is None:
+                self.inner = iter_of(tx, self.outer.next(tx))
+            item = next_or_none(tx, self.inner)
+            if item is not None:
+                return item
+            self.inner = None
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(chain_from, [self.inner or TupleVariable([]), self.outer])
+
+
+class CountIterator(IteratorVariable):
+    cls = itertools.count
+
+    def __init__(self, value: Variable, step: Variable, source=None):
+        super().__init__(source)
+        self.value, self.step = value, step
+
+    def advance(self, tx):
+        from .builtin import binary_op
+
+        now, self.value = self.value, binary_op(tx, "add", self.value, self.step)
+        return now
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(itertools.count, [self.value, self.step])
+
+
+class RepeatIterator(IteratorVariable):
+    cls = itertools.repeat
+
+    def __init__(self, item: Variable, times: int | None = None, source=None):
+        super().__init__(source)
+        self.item, self.times = item, times
+
+    def children(self):
+        return (self.item,)
+
+    def advance(self, tx):
+        if self.times is not None:
+            if self.times <= 0:
+                raise stop()
+            self.times -= 1
+        return self.item
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(itertools.repeat, [self.item] if self.times is None else [self.item, const(self.times)])
+
+
+class CycleIterator(IteratorVariable):
+    cls = itertools.cycle
+
+    def __init__(self, items: list[Variable], index: int = 0, source=None):
+        super().__init__(source)
+        self.items, self.index = items, index
+
+    def children(self):
+        return self.items
+
+    def advance(self, tx):
+        if not self.items:
+            raise stop()
+        self.index += 1
+        return self.items[(self.index - 1) % len(self.items)]
+
+    def reconstruct(self, cg) -> None:
+        at = self.index % len(self.items) if self.items else 0
+        cg.call_const(itertools.cycle, [TupleVariable(self.items[at:] + self.items[:at])])
+
+
+class IsliceIterator(IteratorVariable):
+    """``itertools.islice`` of an iterator, lazily."""
+
+    cls = itertools.islice
+
+    def __init__(self, inner: Variable, span: tuple[int, int | None, int], source=None):
+        super().__init__(source)
+        self.inner, (self.at, self.stop, self.step), self.seen = inner, span, 0
+
+    def children(self):
+        return (self.inner,)
+
+    def advance(self, tx):
+        if self.stop is not None and self.at >= self.stop:
+            raise stop()
+        while self.seen <= self.at:
+            item = self.inner.next(tx)
+            self.seen += 1
+        self.at += self.step
+        return item
+
+    def reconstruct(self, cg) -> None:
+        stop_at = None if self.stop is None else max(self.stop - self.seen, 0)
+        cg.call_const(itertools.islice, [self.inner, const(self.at - self.seen), const(stop_at), const(self.step)])
+
+
+class CallableIterator(IteratorVariable):
+    """``iter(function, sentinel)``."""
+
+    def __init__(self, fn: Variable, sentinel: Variable, source=None):
+        super().__init__(source)
+        self.fn, self.sentinel = fn, sentinel
+
+    def children(self):
+        return (self.fn, self.sentinel)
+
+    def advance(self, tx):
+        from .builtin import binary_op
+
+        item = self.fn.call(tx, [], {})
+        if binary_op(tx, "eq", item, self.sentinel).truth(tx):
+            raise stop()
+        return item
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(iter, [self.fn, self.sentinel])
+
+
+# -- run after a graph, on real values ---------------------------------------------------------------------------------
+def list_iterator_at(items: list, index: int):
+    iterator = iter(items)
+    iterator.__setstate__(index)
+    return iterator
+
+
+def advance(iterator: Any, count: int) -> None:
+    for _ in itertools.islice(iterator, count):
+        continue
+
+
+def chain_from(first: Any, rest: Any):
+    return itertools.chain.from_iterable(itertools.chain((first,), rest))

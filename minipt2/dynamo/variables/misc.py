@@ -1,0 +1,383 @@
+"""Smaller kinds of values: partials, cached functions, modules of Python, loggers, frozen and unknown objects, NumPy.
+
+Upstream: ``torch/_dynamo/variables/misc.py``.
+"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import types
+import warnings
+from typing import Any, Callable
+
+import numpy as np
+
+from .base import Variable, unsupported
+from .containers import const, constants, fold, none, observed
+
+FOLDED_PACKAGES = frozenset("torch builtins math operator itertools functools typing collections enum abc".split())
+
+
+class PartialVariable(Variable):
+    """``functools.partial``."""
+
+    def __init__(self, fn: Variable, args: list[Variable], kwargs: dict[str, Variable], source=None):
+        super().__init__(source)
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+
+    def python_type(self) -> type:
+        return functools.partial
+
+    def children(self):
+        return (self.fn, *self.args, *self.kwargs.values())
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        return self.fn.call(tx, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def getattr(self, tx, name):
+        if name == "func":
+            return self.fn
+        if name == "args":
+            return tx.tuple(self.args)
+        if name == "keywords":
+            return tx.dict([(const(k), v) for k, v in self.kwargs.items()])
+        if (written := tx.output.side_effects.load_attr(self, name)) is not None:
+            return written
+        if name.startswith("__") and self.source is None:
+            raise observed(AttributeError, f"'functools.partial' object has no attribute {name!r}")
+        return super().getattr(tx, name)
+
+    def setattr(self, tx, name, value):
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(functools.partial, [self.fn, *self.args], self.kwargs)
+
+
+class LruCacheVariable(Variable):
+    """A function under ``functools.lru_cache`` or ``cache``: inlined, its cache neither read nor filled."""
+
+    def __init__(self, fn: Variable, real: Any, source=None):
+        super().__init__(source)
+        self.fn, self.real = fn, real
+
+    def python_type(self) -> type:
+        return functools._lru_cache_wrapper
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        known = constants(*args, *kwargs.values())
+        if known is not None and getattr(self.real, "__module__", "").partition(".")[0] == "torch":
+            return fold(self.real, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
+        return self.fn.call(tx, args, kwargs)
+
+    def getattr(self, tx, name):
+        return self.fn if name == "__wrapped__" else self.fn.getattr(tx, name)
+
+    def bind(self, owner: Variable) -> Variable:
+        return self.fn.bind(owner)
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.real)
+
+
+class PythonModuleVariable(Variable):
+    """A module: attributes are read from it, guarded unless they are torch's or the standard library's own functions."""
+
+    def __init__(self, module: types.ModuleType, source=None):
+        super().__init__(source)
+        self.module = module
+
+    def python_type(self) -> type:
+        return types.ModuleType
+
+    def as_python_constant(self):
+        return self.module
+
+    def describe(self) -> str:
+        return f"module {self.module.__name__}"
+
+    __repr__ = describe
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def getattr(self, tx, name):
+        from .builder import from_constant, wrap
+        from ..source import AttrSource, ImportSource
+
+        written = tx.output.side_effects.load_global(self.module.__dict__, name)
+        if written is not None and written is not tx.output.side_effects.DELETED:
+            return written
+        cache = tx.output.scratch("module_attributes")
+        key = (self.module, name)
+        if key not in cache:
+            try:
+                value = getattr(self.module, name)
+            except AttributeError as error:
+                raise observed(AttributeError, *error.args) from None
+            if self._is_fixed(value):
+                cache[key] = from_constant(value)
+            else:
+                source = AttrSource(self.source, name) if self.source is not None else ImportSource(
+                    self.module.__name__, name)
+                cache[key] = wrap(tx, value, source)
+        return cache[key]
+
+    def _is_fixed(self, value: Any) -> bool:
+        """torch's and the standard library's own functions, classes and submodules are taken to stay what they are."""
+        package = self.module.__name__.partition(".")[0]
+        if package not in FOLDED_PACKAGES:
+            return False
+        if isinstance(value, types.ModuleType):
+            return value.__name__.partition(".")[0] == package
+        home = getattr(value, "__module__", None) or ""
+        return callable(value) and (home.partition(".")[0] in FOLDED_PACKAGES or home == "") and isinstance(
+            value, (type, types.FunctionType, types.BuiltinFunctionType))
+
+    def setattr(self, tx, name, value):
+        class Scope:
+            f_globals = self.module.__dict__
+
+        tx.output.side_effects.store_global(Scope, name, value)
+
+    def call_method(self, tx, name, args, kwargs):
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.module)
+
+
+class EffectVariable(Variable):
+    """A call without a result that waits until the graph has run: a log record, a warning. Replayed in program order."""
+
+    def __init__(self, fn: Any, args: list[Variable], kwargs: dict[str, Variable]):
+        super().__init__()
+        self.fn, self.args, self.kwargs = fn, args, kwargs
+        self.source = _NO_SOURCE
+
+    def children(self):
+        return (*self.args, *self.kwargs.values())
+
+    def emit_mutation(self, cg) -> None:
+        cg.call_const(self.fn, self.args, self.kwargs)
+        cg.pop()
+
+
+class _NoSource:
+    """Marks an effect as belonging to no object: pushing it pushes None."""
+
+    base = None
+
+    def name(self) -> str:
+        return "None"
+
+    def load(self, cg) -> None:
+        cg.load_const(None)
+
+
+_NO_SOURCE: Any = _NoSource()
+
+
+def defer(tx, fn: Callable, args: list[Variable], kwargs: dict[str, Variable] | None = None) -> Variable:
+    """Call ``fn`` after the graph; its arguments must be known now or be rebuilt from what the graph gives."""
+    effect = EffectVariable(fn, args, kwargs or {})
+    tx.output.side_effects.track_existing(effect, effect)
+    tx.output.side_effects.mutate(effect)
+    return none()
+
+
+class LoggerVariable(Variable):
+    """``logging.Logger``: records of constants are emitted after the graph; records of a disabled level vanish."""
+
+    LEVELS = {"debug": 10, "info": 20, "warning": 30, "warn": 30, "error": 40, "critical": 50, "fatal": 50, "exception": 40,
+              "warning_once": 30, "info_once": 20, "warning_advice": 30}
+
+    def __init__(self, logger: logging.Logger, source=None):
+        super().__init__(source)
+        self.real = logger
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def getattr(self, tx, name):
+        from .containers import BoundMethodVariable
+
+        if callable(getattr(self.real, name, None)):
+            return BoundMethodVariable(self, name)
+        return const(getattr(self.real, name)) if name in ("name", "level", "disabled") else super().getattr(tx, name)
+
+    def call_method(self, tx, name, args, kwargs):
+        if name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers") and (known := constants(*args)) is not None:
+            return fold(getattr(self.real, name), *known)
+        if name in self.LEVELS and not self.real.isEnabledFor(self.LEVELS[name]):
+            return none()
+        if name not in self.LEVELS and name != "log" or constants(*args, *kwargs.values()) is None:
+            unsupported("MP302", f"logging call {name}()", "log outside the compiled code")
+        return defer(tx, getattr(self.real, name), args, kwargs)
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.real)
+
+
+def warn(tx, message: Variable, category: Variable | None = None, stacklevel: Variable | None = None, source=None,
+         **kwargs: Variable) -> Variable:
+    """``warnings.warn`` of a known message, given after the graph, for the user's line."""
+    from .exceptions import ExceptionVariable
+
+    if isinstance(message, ExceptionVariable):
+        category, message = const(message.cls), message.args[0] if message.args else const("")
+    known = constants(message, *([category] if category is not None else []))
+    if known is None:
+        unsupported("MP302", "warnings.warn() with a message not known while tracing", "warn outside the compiled code")
+    level = 1 if stacklevel is None else max(stacklevel.as_python_constant(), 1)
+    frames = tx.frames()
+    at = frames[-min(level, len(frames))]
+    return defer(tx, warnings.warn_explicit, [
+        const(known[0]), const(known[1] if len(known) > 1 and known[1] else UserWarning), const(at.file), const(at.line)])
+
+
+class FrozenVariable(Variable):
+    """An immutable object of a library (``torch.finfo``, a version, a compiled pattern): methods fold on constants."""
+
+    def __init__(self, value: Any, source=None):
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def as_python_constant(self):
+        return self.value
+
+    def as_proxy(self):
+        return self.value
+
+    def truth(self, tx) -> bool:
+        return bool(self.value)
+
+    def getattr(self, tx, name):
+        from .builder import from_constant
+        from .builtin import fold_raw
+        from .containers import BoundMethodVariable
+
+        value = fold_raw(getattr, self.value, name)
+        if isinstance(value, (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)):
+            return BoundMethodVariable(self, name)
+        return from_constant(value)
+
+    def call_method(self, tx, name, args, kwargs):
+        known = constants(*args, *kwargs.values())
+        if known is None:
+            unsupported("MP207", f"method {name!r} of {self.describe()} with values not known while tracing")
+        return fold(getattr(self.value, name), *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
+
+    def length(self, tx) -> int:
+        return len(self.value)
+
+    def iterate(self, tx):
+        from .builder import from_constant
+
+        return [from_constant(item) for item in self.value]
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.value)
+
+
+class NumpyVariable(Variable):
+    """A NumPy scalar (a constant, guarded by value) or array (anything done with it breaks the graph)."""
+
+    def __init__(self, value: Any, source=None):
+        super().__init__(source)
+        self.value = value
+
+    def python_type(self) -> type:
+        return type(self.value)
+
+    def as_python_constant(self):
+        return self.value if isinstance(self.value, np.generic) else super().as_python_constant()
+
+    def as_proxy(self):
+        if isinstance(self.value, np.generic):
+            return self.value.item()
+        unsupported("MP316", "a NumPy array as an argument of a graph operation",
+                    "convert it with torch.as_tensor outside the compiled code")
+
+    def truth(self, tx) -> bool:
+        return bool(self.as_python_constant())
+
+    def getattr(self, tx, name):
+        if isinstance(self.value, np.generic) and not callable(getattr(self.value, name, None)):
+            return fold(getattr, self.value, name)
+        unsupported("MP316", f"attribute {name!r} of {self.describe()}", "use torch operations in compiled code")
+
+    def call_method(self, tx, name, args, kwargs):
+        if isinstance(self.value, np.generic) and (known := constants(*args)) is not None and not kwargs:
+            return fold(getattr(self.value, name), *known)
+        unsupported("MP316", f"method {name!r} of {self.describe()}", "use torch operations in compiled code")
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.value)
+
+
+class UnknownVariable(Variable):
+    """An object that nothing is known about but its class: it may be passed on; using it breaks the graph."""
+
+    def __init__(self, value: Any, source=None):
+        super().__init__(source)
+        self.real = value
+
+    def python_type(self) -> type:
+        return type(self.real)
+
+    def truth(self, tx) -> bool:
+        if hasattr(type(self.real), "__bool__") or hasattr(type(self.real), "__len__"):
+            return super().truth(tx)
+        return True
+
+    def getattr(self, tx, name):
+        if not hasattr(type(self.real), name):
+            from .user_objects import instance_dict
+
+            if name not in instance_dict(self.real) and not hasattr(type(self.real), "__getattr__"):
+                raise observed(AttributeError, f"{type(self.real).__name__!r} object has no attribute {name!r}")
+        unsupported("MP209", f"attribute {name!r} of an object of type {type(self.real).__module__}.{type(self.real).__qualname__}")
+
+    def call(self, tx, args, kwargs):
+        unsupported("MP303", f"call of an object of type {type(self.real).__module__}.{type(self.real).__qualname__}")
+
+    def call_method(self, tx, name, args, kwargs):
+        unsupported("MP303", f"method {name!r} of an object of type {type(self.real).__module__}.{type(self.real).__qualname__}")
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.real)
+
+
+def is_frozen(value: Any) -> bool:
+    """Objects that ``FrozenVariable`` may hold."""
+    return isinstance(value, FROZEN_TYPES)
+
+
+def _frozen_types() -> tuple[type, ...]:
+    import datetime
+    import decimal
+    import fractions
+    import inspect
+    import re
+
+    import torch
+
+    return (torch.finfo, torch.iinfo, dataclasses.Field, inspect.Signature, inspect.Parameter, re.Pattern, re.Match,
+            decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, types.CodeType)
+
+
+FROZEN_TYPES = _frozen_types()

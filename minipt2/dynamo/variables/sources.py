@@ -1,0 +1,68 @@
+"""Sources that only variables need: items past an overridden ``__getitem__``, raw class attributes, an iterator's rest."""
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+from ..source import HELPERS, _HelperSource, source
+
+
+def _dict_item(mapping: dict, key: Any) -> Any:
+    return dict.__getitem__(mapping, key)
+
+
+def _static_attr(cls: type, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    raise AttributeError(name)
+
+
+def copy_iterator(iterator: Any) -> Any:
+    """An independent copy: ``copy.copy`` of a zip or enumerate would share what it iterates over, and use it up."""
+    if isinstance(iterator, (enumerate, zip)):
+        make, args, *_ = iterator.__reduce__()
+        return make(*(copy_iterator(a) if hasattr(a, "__next__") else a for a in args))
+    if type(iterator).__reduce__ is object.__reduce__:
+        raise TypeError(f"a {type(iterator).__name__} cannot be copied")
+    return copy.copy(iterator)
+
+
+def _rest_item(iterator: Any, index: int) -> Any:
+    return next(itertools.islice(copy_iterator(iterator), index, None))
+
+
+def _rest_length(iterator: Any) -> int:
+    return sum(1 for _ in copy_iterator(iterator))
+
+
+HELPERS.update(_dict_item=_dict_item, _static_attr=_static_attr, _rest_item=_rest_item, _rest_length=_rest_length)
+
+
+@source
+class DictItemSource(_HelperSource):
+    """``dict.__getitem__(base, key)`` of a dict subclass that overrides it: ``DictItemSource(base, (key,))``."""
+
+    helper = "_dict_item"
+
+
+@source
+class StaticAttrSource(_HelperSource):
+    """A class attribute without descriptor binding: ``StaticAttrSource(cls, (name,))``."""
+
+    helper = "_static_attr"
+
+
+@source
+class RestItemSource(_HelperSource):
+    """The ``index``-th item that a copyable iterator will still give: ``RestItemSource(iterator, (index,))``."""
+
+    helper = "_rest_item"
+
+
+@source
+class RestLengthSource(_HelperSource):
+    """How many items a copyable iterator will still give."""
+
+    helper = "_rest_length"

@@ -1,0 +1,318 @@
+"""Functions of torch: operators become one node; questions about modes and types are answered while tracing.
+
+``torch.nn.functional`` functions written in Python are one node too, so that a graph reads like the program.
+Upstream: ``torch/_dynamo/variables/torch.py`` and ``torch/_dynamo/trace_rules.py``.
+"""
+from __future__ import annotations
+
+import types
+from typing import Any, Callable
+
+import torch
+
+from .base import Variable, unsupported
+from .containers import ContainerVariable, const, constants, fold, none, observed
+from .tensor import TensorVariable
+
+LEAF_MODULES = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_internal", "torch.special", "torch.linalg",
+                          "torch.fft", "torch._lobpcg", "torch._linalg_utils", "torch.signal.windows.windows"))  # fmt: skip
+C_MODULES = frozenset(("torch._C._nn", "torch._C._special", "torch._C._linalg", "torch._C._fft", "torch._C._sparse",
+                       "torch._C._nested"))  # fmt: skip
+HANDLERS: dict[Any, Callable[..., Variable]] = {}
+
+
+class TorchVariable(Variable):
+    """A torch function: put into the graph as a call, or handled by ``HANDLERS``."""
+
+    def __init__(self, fn: Any, source=None):
+        super().__init__(source)
+        self.fn = fn
+
+    def python_type(self) -> type:
+        return type(self.fn)
+
+    def as_python_constant(self):
+        return self.fn
+
+    def as_proxy(self):
+        return self.fn
+
+    def describe(self) -> str:
+        return f"torch function {getattr(self.fn, '__module__', '')}.{getattr(self.fn, '__name__', self.fn)}"
+
+    __repr__ = describe
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def getattr(self, tx, name):
+        from .builder import from_constant
+        from .builtin import fold_raw
+
+        return from_constant(fold_raw(getattr, self.fn, name))
+
+    def call(self, tx, args, kwargs):
+        handler = HANDLERS.get(self.fn)
+        if handler is not None:
+            return handler(tx, *args, **kwargs)
+        if isinstance(self.fn, types.FunctionType) and not all(map(is_graph_value, (*args, *kwargs.values()))):
+            from .functions import UserFunctionVariable
+
+            return UserFunctionVariable(self.fn, self.source).call(tx, args, kwargs)
+        return tx.output.call(tx, self.fn, args, kwargs)
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.fn)
+
+
+def is_graph_value(var: Variable) -> bool:
+    """A tensor, a constant, or a container of those: what a node takes as an argument."""
+    if isinstance(var, TensorVariable):
+        return True
+    if isinstance(var, ContainerVariable):
+        from .lists import SequenceVariable
+
+        return isinstance(var, SequenceVariable) and all(map(is_graph_value, var.items)) or var.is_constant()
+    return var.is_constant() and not isinstance(var.as_python_constant(), types.FunctionType)
+
+
+def torch_function(value: Any, source=None) -> Variable | None:
+    """``value`` as a TorchVariable, or None when it is not torch's to handle (then it is inlined or breaks)."""
+    try:
+        if value in HANDLERS:
+            return TorchVariable(value, source)
+    except TypeError:
+        return None
+    if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return TorchVariable(value, source)
+    module = getattr(value, "__module__", None)
+    if isinstance(value, types.FunctionType):
+        return TorchVariable(value, source) if module in LEAF_MODULES and value.__globals__.get(
+            "__name__") in LEAF_MODULES else None
+    if isinstance(value, types.BuiltinFunctionType):
+        owner = getattr(value, "__self__", None)
+        if isinstance(owner, type) and owner.__name__ == "_VariableFunctionsClass" or getattr(
+                owner, "__name__", None) in C_MODULES:
+            return TorchVariable(value, source)
+        if (module or "").startswith("torch"):
+            return RefusedTorchVariable(value, source)
+    return None
+
+
+class RefusedTorchVariable(TorchVariable):
+    """A C function of torch that is no operator: it changes or asks for state that a graph does not hold."""
+
+    def call(self, tx, args, kwargs):
+        unsupported("MP312", f"call of {self.describe()}", "call it outside the compiled code")
+
+
+def handles(*functions: Any):
+    """Register a handler ``(tx, *args, **kwargs) -> Variable``; names that this torch does not have are skipped."""
+
+    def register(handler: Callable) -> Callable:
+        for function in functions:
+            if function is not None:
+                HANDLERS[function] = handler
+        return handler
+
+    return register
+
+
+def named(*paths: str) -> list[Any]:
+    """Objects by dotted path from ``torch``; those missing in this version are left out."""
+    found = []
+    for path in paths:
+        value: Any = torch
+        for part in path.split("."):
+            value = getattr(value, part, None)
+        if value is not None:
+            found.append(value)
+    return found
+
+
+# -- answered while tracing --------------------------------------------------------------------------------------------
+def _fixed(result: Any) -> Callable:
+    return lambda tx, *args, **kwargs: const(result)
+
+
+for _value, _paths in {
+    True: ("compiler.is_compiling", "compiler.is_dynamo_compiling", "_utils.is_compiling", "_dynamo.external_utils.is_compiling"),
+    False: ("compiler.is_exporting", "jit.is_scripting", "jit.is_tracing", "_jit_internal.is_scripting", "onnx.is_in_onnx_export",
+            "overrides.has_torch_function", "overrides.has_torch_function_unary", "overrides.has_torch_function_variadic",
+            "_C._has_torch_function", "_C._has_torch_function_unary", "_C._has_torch_function_variadic",
+            "cuda.is_current_stream_capturing", "xpu.is_current_stream_capturing", "_C._is_tracing", "_jit_internal.is_tracing",
+            "jit._trace.is_tracing", "_C._is_torch_function_mode_enabled", "_C._functorch.is_batchedtensor",
+            "_C._functorch.is_gradtrackingtensor", "_C._is_functorch_wrapped_tensor", "nn.functional.is_scripting"),
+    None: ("_C._get_tracing_state", "_C._log_api_usage_once", "_C._functorch.peek_interpreter_stack"),
+}.items():  # fmt: skip
+    handles(*named(*_paths))(_fixed(_value))
+
+
+def _folded(function: Callable) -> Callable:
+    def handler(tx, *args, **kwargs):
+        known = constants(*args, *kwargs.values())
+        if known is None:
+            unsupported("MP303", f"call of {function.__name__} with values not known while tracing")
+        return fold(function, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
+
+    return handler
+
+
+for _function in named(
+    "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "is_autocast_enabled", "get_autocast_dtype",
+    "get_autocast_gpu_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_autocast_cache_enabled", "promote_types",
+    "can_cast", "broadcast_shapes", "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
+    "get_float32_matmul_precision", "cuda.is_available", "cuda.device_count", "cuda.is_bf16_supported", "cuda.current_device",
+    "cuda.get_device_capability", "cuda.get_device_name", "cuda.is_initialized", "xpu.is_available", "mps.is_available",
+    "backends.mps.is_available", "backends.mps.is_built", "backends.mkldnn.is_available", "backends.cudnn.is_available",
+    "backends.cudnn.version", "backends.cuda.is_built", "get_num_threads", "get_default_device", "distributed.is_available",
+    "distributed.is_initialized", "finfo", "iinfo", "device", "amp.is_autocast_available", "_C._get_cudnn_enabled",
+    "_C._get_flash_sdp_enabled", "_C._get_math_sdp_enabled", "_C._get_mem_efficient_sdp_enabled", "_C._is_any_autocast_enabled",
+    "_C._get_autograd_fallback_mode", "nn.modules.utils._ntuple", "nn.grad._grad_input_padding", "backends.cuda.flash_sdp_enabled",
+    "backends.cuda.math_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled", "_C._get_privateuse1_backend_name",
+    "nn.functional._verify_batch_size", "_C._get_deterministic_fill_uninitialized_memory", "accelerator.is_available",
+    "nn.modules.utils._reverse_repeat_tuple", "nn._reduction.get_enum", "nn._reduction.legacy_get_string",
+):  # fmt: skip
+    if not isinstance(_function, type):
+        handles(_function)(_folded(_function))
+
+
+@handles(*named("is_tensor"))
+def is_tensor(tx, obj):
+    return const(issubclass(obj.python_type(), torch.Tensor))
+
+
+@handles(*named("overrides.is_tensor_like", "is_storage"))
+def is_tensor_like(tx, obj):
+    return const(issubclass(obj.python_type(), torch.Tensor))
+
+
+def _tensor_fact(name: str) -> Callable:
+    def handler(tx, input):
+        if not isinstance(input, TensorVariable):
+            raise observed(TypeError, f"{name}(): argument 'input' must be Tensor")
+        return const(getattr(input.value, name)())
+
+    return handler
+
+
+for _name in ("is_floating_point", "is_complex", "numel"):
+    HANDLERS[getattr(torch, _name)] = _tensor_fact(_name)
+
+
+@handles(*named("result_type"))
+def result_type(tx, tensor1, tensor2):
+    return const(torch.result_type(*(v.value if isinstance(v, TensorVariable) else v.as_python_constant() for v in (
+        tensor1, tensor2))))
+
+
+@handles(*named("typename"))
+def typename(tx, obj):
+    return const(obj.value.type()) if isinstance(obj, TensorVariable) else fold(torch.typename, obj.as_python_constant())
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+def _check(error: type[Exception]) -> Callable:
+    def handler(tx, cond, message=None):
+        if isinstance(cond, TensorVariable):
+            unsupported("MP101", "a check on tensor data", "use torch._assert_async")
+        if not cond.truth(tx):
+            text = message.call(tx, [], {}) if message is not None and constants(message) != (None,) else const("")
+            raise observed(error, text)
+        return none()
+
+    return handler
+
+
+for _name, _error in {"_check": RuntimeError, "_check_value": ValueError, "_check_index": IndexError,
+                      "_check_type": TypeError, "_check_not_implemented": NotImplementedError}.items():  # fmt: skip
+    handles(*named(_name))(_check(_error))
+
+
+@handles(*named("_check_is_size", "_check_with"))
+def _check_is_size(tx, *args, **kwargs):
+    return none()
+
+
+@handles(*named("_assert"))
+def _assert(tx, condition, message=None):
+    if isinstance(condition, TensorVariable):
+        unsupported("MP101", "an assertion on tensor data", "use torch._assert_async")
+    if not condition.truth(tx):
+        raise observed(AssertionError, message if message is not None else const(""))
+    return none()
+
+
+# -- passed through ----------------------------------------------------------------------------------------------------
+@handles(*named("jit.annotate", "jit._unwrap_optional", "_jit_internal.annotate"))
+def annotate(tx, *args):
+    return args[-1]
+
+
+@handles(*named("compiler.cudagraph_mark_step_begin", "_dynamo.mark_static_address", "_dynamo.mark_static",
+                "_dynamo.mark_dynamic", "_dynamo.maybe_mark_dynamic", "_dynamo.mark_unbacked",
+                "_dynamo.decorators.mark_static_address", "_dynamo.decorators.mark_static",
+                "_dynamo.decorators.mark_dynamic", "_dynamo.decorators.maybe_mark_dynamic"))  # fmt: skip
+def ignored(tx, *args, **kwargs):
+    return none()
+
+
+# -- refused -----------------------------------------------------------------------------------------------------------
+def _refuse(code: str, what: str, advice: str) -> Callable:
+    def handler(tx, *args, **kwargs):
+        unsupported(code, f"call of {what}", advice)
+
+    return handler
+
+
+for _path in ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "random.manual_seed", "random.seed",
+              "random.get_rng_state", "random.set_rng_state", "cuda.manual_seed", "cuda.manual_seed_all", "cuda.synchronize",
+              "cuda.empty_cache", "save", "load", "set_default_dtype", "set_default_device", "set_num_threads", "set_printoptions",
+              "use_deterministic_algorithms", "set_float32_matmul_precision", "from_numpy", "set_grad_enabled_", "frombuffer",
+              "_dynamo.graph_break", "utils.data.get_worker_info", "cuda.memory_allocated", "cuda.stream", "from_dlpack"):  # fmt: skip
+    handles(*named(_path))(_refuse("MP312", f"torch.{_path}", "call it outside the compiled code"))
+for _path in ("autograd.grad", "autograd.backward", "autograd.functional.jacobian", "autograd.functional.hessian"):
+    handles(*named(_path))(_refuse("MP317", f"torch.{_path}", "differentiate outside the compiled code"))
+for _path in ("vmap", "func.vmap", "func.grad", "func.grad_and_value", "func.vjp", "func.jvp", "func.jacrev", "func.jacfwd",
+              "func.hessian", "func.functional_call", "func.functionalize", "func.linearize", "compile", "export.export"):  # fmt: skip
+    handles(*named(_path))(_refuse("MP313", f"torch.{_path}", "apply function transforms outside the compiled code"))
+
+
+# -- constructors ------------------------------------------------------------------------------------------------------
+def _tensor_maker(function: Callable) -> Callable:
+    def handler(tx, data, *args, **kwargs):
+        from .misc import NumpyVariable, UnknownVariable
+
+        if isinstance(data, (NumpyVariable, UnknownVariable)) and not data.is_constant():
+            unsupported("MP316", f"torch.{function.__name__} of {data.describe()}", "make tensors outside the compiled code")
+        if not isinstance(data, TensorVariable) and _holds_tensor(data):
+            unsupported("MP102", f"torch.{function.__name__} of a list of tensors reads their data", "use torch.stack")
+        return tx.output.call(tx, function, [data, *args], kwargs)
+
+    return handler
+
+
+def _holds_tensor(var: Variable) -> bool:
+    from .lists import SequenceVariable
+
+    if isinstance(var, SequenceVariable):
+        return any(_holds_tensor(item) for item in var.items)
+    return isinstance(var, TensorVariable)
+
+
+for _name in ("tensor", "as_tensor", "asarray"):
+    HANDLERS[getattr(torch, _name)] = _tensor_maker(getattr(torch, _name))
+
+
+@handles(*named("utils.checkpoint.checkpoint"))
+def checkpoint(tx, function, *args, **kwargs):
+    """Runs the function inline: the partitioner decides what is recomputed in the backward pass."""
+    own = {"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
+    return function.call(tx, list(args), {k: v for k, v in kwargs.items() if k not in own})
+
+
+@handles(*named("utils.checkpoint.checkpoint_sequential"))
+def _checkpoint_sequential(tx, functions, segments, input, **kwargs):
+    for function in functions.iterate(tx):
+        input = function.call(tx, [input], {})
+    return input

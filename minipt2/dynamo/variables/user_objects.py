@@ -1,0 +1,463 @@
+"""Instances of Python classes: attributes, methods, operators through dunder methods; subclasses of builtin containers.
+
+A subclass of ``dict``, ``list`` … holds a ``payload``: the builtin container variable with its contents.
+Upstream: ``torch/_dynamo/variables/user_defined.py`` (UserDefinedObjectVariable and its dict, list, tuple kinds).
+"""
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from .base import ObservedException, Variable, unsupported
+from .classes import C_ATTRIBUTES, MISSING, class_attribute, lookup, raw_member, wrap_class
+from .constant import ConstantVariable
+from .containers import ContainerVariable, const, none, observed
+
+REFLECTED = {"add": "radd", "sub": "rsub", "mul": "rmul", "truediv": "rtruediv", "floordiv": "rfloordiv", "mod": "rmod",
+             "pow": "rpow", "matmul": "rmatmul", "and_": "rand", "or_": "ror", "xor": "rxor", "lshift": "rlshift",
+             "rshift": "rrshift", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+class UserObjectVariable(Variable):
+    """An object of class ``cls``; ``real`` is the user's object, None for one made while tracing."""
+
+    payload: ContainerVariable | None = None
+
+    def __init__(self, cls: type, source=None, real: Any = None, payload: ContainerVariable | None = None):
+        super().__init__(source)
+        self.cls, self.real = cls, real
+        if payload is not None:
+            self.payload = payload
+        self._attrs: dict[str, Variable] = {}
+
+    # -- what it is ------------------------------------------------------------------------------------------------
+    def python_type(self) -> type:
+        return self.cls
+
+    def describe(self) -> str:
+        where = f" ({self.source.name()})" if self.source is not None else ""
+        return f"{self.cls.__module__}.{self.cls.__qualname__} object{where}"
+
+    __repr__ = describe
+
+    def as_python_constant(self):
+        if self.payload is not None and isinstance(self.real, tuple):
+            return self.payload.as_python_constant()
+        return super().as_python_constant()
+
+    def as_proxy(self):
+        if self.payload is not None:
+            return self.payload.as_proxy()
+        return super().as_proxy()
+
+    def children(self):
+        return () if self.payload is None else self.payload.children()
+
+    def has_method(self, tx, name: str) -> bool:
+        return lookup(self.cls, name) not in (MISSING, None)
+
+    def hashed_by_identity(self) -> bool:
+        return lookup(self.cls, "__hash__") is object.__hash__
+
+    def compared_by_identity(self) -> bool:
+        return lookup(self.cls, "__eq__") is object.__eq__
+
+    def text_method(self, how) -> str | None:
+        """The Python-level method that makes this object's text, if any."""
+        for name in ("__str__", "__repr__") if how is str else ("__repr__",):
+            if isinstance(lookup(self.cls, name), types.FunctionType):
+                return name
+        return None
+
+    # -- reading attributes ----------------------------------------------------------------------------------------
+    def getattr(self, tx, name):
+        if name == "__class__":
+            return wrap_class(tx, self.cls, self._class_source())
+        if name == "__dict__":
+            return ObjectDictVariable(self)
+        if isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType):
+            unsupported("MP217", f"{self.cls.__qualname__}.__getattribute__ is overridden")
+        found = self.own_attribute(tx, name)
+        raw = lookup(self.cls, name)
+        if raw is not MISSING and (found is None or self._is_data_descriptor(raw)):
+            bound = self._class_level(tx, name, raw)
+            if bound is not None:
+                return bound
+        if found is not None:
+            return found
+        return self._missing(tx, name)
+
+    def _class_source(self):
+        from ..source import TypeSource
+
+        return TypeSource(self.source) if self.source is not None else None
+
+    def own_attribute(self, tx, name: str) -> Variable | None:
+        """The attribute in the instance's own dict, written meanwhile or found in the real object."""
+        pending = tx.output.side_effects.load_attr(self, name)
+        if pending is not None:
+            return None if pending is tx.output.side_effects.DELETED else pending
+        if name in self._attrs:
+            return self._attrs[name]
+        own = instance_dict(self.real)
+        if name not in own:
+            return None
+        self._attrs[name] = found = self._wrap_own(tx, name, own[name])
+        return found
+
+    def _wrap_own(self, tx, name: str, value: Any) -> Variable:
+        from .builder import wrap
+        from ..source import AttrSource
+
+        return wrap(tx, value, AttrSource(self.source, name) if self.source is not None else None)
+
+    @staticmethod
+    def _is_data_descriptor(raw: Any) -> bool:
+        return isinstance(raw, (property, *C_ATTRIBUTES)) or isinstance(lookup(type(raw), "__set__"), types.FunctionType)
+
+    def _class_level(self, tx, name: str, raw: Any) -> Variable | None:
+        if isinstance(raw, types.MemberDescriptorType):
+            return self._slot(tx, name, raw)
+        if isinstance(raw, types.GetSetDescriptorType):
+            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+        if not isinstance(raw, property):
+            self.lacks(tx, name)
+        return class_attribute(tx, self, self.cls, name, raw)
+
+    def _slot(self, tx, name: str, raw: Any) -> Variable:
+        pending = tx.output.side_effects.load_attr(self, name)
+        if pending is not None and pending is not tx.output.side_effects.DELETED:
+            return pending
+        try:
+            if self.real is None or pending is not None:
+                raise AttributeError(name)
+            value = raw.__get__(self.real)
+        except AttributeError as error:
+            raise observed(AttributeError, *error.args) from None
+        if name not in self._attrs:
+            self._attrs[name] = self._wrap_own(tx, name, value)
+        return self._attrs[name]
+
+    def lacks(self, tx, name: str) -> None:
+        """Guard that the instance itself has no attribute ``name`` (the class answers for it)."""
+        if self.source is not None and self.real is not None and hasattr(self.real, "__dict__"):
+            if name not in tx.output.side_effects.attrs(self):
+                tx.output.guard(self.source, "DICT_LACKS", name)
+
+    def _missing(self, tx, name: str) -> Variable:
+        self.lacks(tx, name)
+        raw = lookup(self.cls, "__getattr__")
+        if isinstance(raw, types.FunctionType):
+            return class_attribute(tx, self, self.cls, "__getattr__", raw).call(tx, [const(name)], {})
+        if raw is not MISSING:
+            unsupported("MP217", f"{self.cls.__qualname__}.__getattr__ is not a Python function")
+        raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+
+    # -- writing attributes ----------------------------------------------------------------------------------------
+    def setattr(self, tx, name, value):
+        raw = lookup(self.cls, "__setattr__")
+        if isinstance(raw, types.FunctionType):
+            class_attribute(tx, self, self.cls, "__setattr__", raw).call(tx, [const(name), value], {})
+        else:
+            self.store(tx, name, value)
+
+    def store(self, tx, name: str, value: Variable) -> None:
+        """``object.__setattr__``: data descriptors first, else the instance's dict."""
+        from .classes import accessor
+
+        raw = lookup(self.cls, name)
+        if isinstance(raw, property):
+            if raw.fset is None:
+                raise observed(AttributeError, f"property {name!r} of {self.cls.__name__!r} object has no setter")
+            accessor(tx, self.cls, name, raw.fset, "fset").call(tx, [self, value], {})
+            return
+        if isinstance(lookup(type(raw), "__set__"), types.FunctionType):
+            raw_member(tx, self.cls, name, raw).call_method(tx, "__set__", [self, value], {})
+            return
+        if name in ("__class__", "__dict__") or isinstance(raw, types.GetSetDescriptorType):
+            unsupported("MP202", f"setting attribute {name!r} of {self.describe()}")
+        if self.real is None and not instances_have_dict(self.cls) and not isinstance(raw, types.MemberDescriptorType):
+            raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        self.require_source("setting")
+        tx.output.side_effects.store_attr(self, name, value)
+
+    def require_source(self, what: str) -> None:
+        if self.real is not None and self.source is None:
+            unsupported("MP202", f"{what} attributes of {self.describe()}, which is not reachable from the frame")
+
+    def delattr(self, tx, name):
+        raw = lookup(self.cls, "__delattr__")
+        if isinstance(raw, types.FunctionType):
+            class_attribute(tx, self, self.cls, "__delattr__", raw).call(tx, [const(name)], {})
+        else:
+            self.remove(tx, name)
+
+    def remove(self, tx, name: str) -> None:
+        if self.own_attribute(tx, name) is None:
+            raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
+        self.require_source("deleting")
+        tx.output.side_effects.delete_attr(self, name)
+
+    def emit_store_attr(self, cg, name: str) -> None:
+        """[value, object] on the stack: store past any user-defined ``__setattr__``, which was traced already."""
+        if isinstance(lookup(self.cls, "__setattr__"), types.FunctionType):
+            cg.build("tuple", 2)
+            value_and_object = "__minipt2_pair"
+            cg.store_local(value_and_object)
+            cg.prepare_call(lambda: cg.load_const(store_raw))
+            cg.load_local(value_and_object)
+            cg.load_const(name)
+            cg.call(2)
+            cg.pop()
+        else:
+            cg.store_attr(name)
+
+    # -- calls -----------------------------------------------------------------------------------------------------
+    def call(self, tx, args, kwargs):
+        if lookup(self.cls, "__call__") is MISSING:
+            raise observed(TypeError, f"{self.cls.__name__!r} object is not callable")
+        return self.special(tx, "__call__", args, kwargs)
+
+    def call_method(self, tx, name, args, kwargs):
+        return self.getattr(tx, name).call(tx, args, kwargs)
+
+    def special(self, tx, name: str, args: list[Variable], kwargs: dict[str, Variable] | None = None) -> Variable:
+        """A dunder method, looked up on the class as the interpreter does."""
+        return class_attribute(tx, self, self.cls, name).call(tx, args, kwargs or {})
+
+    def call_builtin(self, tx, descriptor: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
+        """A C-level method of ``object`` or of the builtin base class, called on this object."""
+        name = descriptor.__name__
+        if descriptor.__objclass__ is object or (name in OBJECT_METHODS and self.payload is None):
+            if name not in OBJECT_METHODS:
+                unsupported("MP207", f"object.{name} of {self.describe()}")
+            return OBJECT_METHODS[name](tx, self, *args, **kwargs)
+        if name in ("__setattr__", "__getattribute__", "__delattr__"):
+            return OBJECT_METHODS[name](tx, self, *args, **kwargs)
+        if self.payload is None or not issubclass(self.payload.python_type(), descriptor.__objclass__):
+            if name == "__init__":
+                return none()
+            unsupported("MP207", f"C method {descriptor.__qualname__} of {self.describe()}")
+        return self.payload.call_method(tx, name, args, kwargs)
+
+    # -- operators -------------------------------------------------------------------------------------------------
+    def binary(self, tx, op, other, reverse=False):
+        name = f"__{(REFLECTED.get(op, '') if reverse else op).strip('_')}__"
+        raw = lookup(self.cls, name)
+        if name == "____" or raw is MISSING or raw is None:
+            return None
+        if isinstance(raw, (types.FunctionType, staticmethod, classmethod)):
+            result = self.special(tx, name, [other])
+            return None if isinstance(result, ConstantVariable) and result.value is NotImplemented else result
+        if self.payload is not None:
+            return self.payload.binary(tx, op, getattr(other, "payload", None) or other, reverse)
+        return None
+
+    # -- as a container or iterator --------------------------------------------------------------------------------
+    def iterator(self, tx):
+        raw = lookup(self.cls, "__iter__")
+        if isinstance(raw, types.FunctionType):
+            return self.special(tx, "__iter__", []).iterator(tx) if raw.__name__ != "__iter__" or True else None
+        if self.payload is not None:
+            return self.payload.iterator(tx)
+        if raw is MISSING and lookup(self.cls, "__getitem__") is not MISSING:
+            from .iterators import ItemsIterator
+
+            return tx.output.side_effects.track_new(ItemsIterator(self._sequence_items(tx)))
+        raise observed(TypeError, f"{self.cls.__name__!r} object is not iterable")
+
+    def _sequence_items(self, tx) -> list[Variable]:
+        """The old protocol: ``self[0]``, ``self[1]`` … up to IndexError."""
+        items: list[Variable] = []
+        while True:
+            try:
+                items.append(self.special(tx, "__getitem__", [const(len(items))]))
+            except ObservedException as error:
+                if error.matches(IndexError, StopIteration):
+                    return items
+                raise
+
+    def iterate(self, tx):
+        return self.iterator(tx).iterate(tx)
+
+    def next(self, tx):
+        if lookup(self.cls, "__next__") is MISSING:
+            raise observed(TypeError, f"{self.cls.__name__!r} object is not an iterator")
+        return self.special(tx, "__next__", [])
+
+    def truth(self, tx) -> bool:
+        if isinstance(lookup(self.cls, "__bool__"), types.FunctionType):
+            return self.special(tx, "__bool__", []).truth(tx)
+        if isinstance(lookup(self.cls, "__len__"), types.FunctionType):
+            return self.length(tx) > 0
+        if self.payload is not None:
+            return self.payload.truth(tx)
+        for name in ("__bool__", "__len__"):
+            if lookup(self.cls, name) is not MISSING:
+                unsupported("MP205", f"truth of {self.describe()}")
+        return True
+
+    def length(self, tx) -> int:
+        if isinstance(lookup(self.cls, "__len__"), types.FunctionType):
+            return self.special(tx, "__len__", []).as_python_constant()
+        if self.payload is not None:
+            return self.payload.length(tx)
+        raise observed(TypeError, f"object of type {self.cls.__name__!r} has no len()")
+
+    # -- after the graph -------------------------------------------------------------------------------------------
+    def reconstruct(self, cg) -> None:
+        if self.real is not None:
+            cg.load_const(self.real)
+        elif self.payload is None:
+            cg.call_const(object.__new__, [const(self.cls)])
+        else:
+            from .construct import payload_maker
+
+            base, make = payload_maker(self.payload)
+            cg.call_const(make, [const(self.cls), base])
+
+    def emit_mutation(self, cg) -> None:
+        self.payload.emit_mutation(cg)
+
+
+class ObjectDictVariable(ContainerVariable):
+    """``obj.__dict__`` (or ``vars(obj)``): reads and writes go to the object's attributes."""
+
+    cls = dict
+
+    def __init__(self, owner: UserObjectVariable, source=None):
+        super().__init__(source)
+        self.owner = owner
+
+    def children(self):
+        return (self.owner,)
+
+    def lookup(self, tx, key: Variable) -> Variable | None:
+        name = key.as_python_constant()
+        found = self.owner.own_attribute(tx, name)
+        if found is None:
+            self.owner.lacks(tx, name)
+        return found
+
+    def names(self, tx) -> list[str]:
+        owner, effects = self.owner, tx.output.side_effects
+        names = list(instance_dict(owner.real))
+        if owner.source is not None:
+            from ..source import AttrSource
+
+            tx.output.guard(AttrSource(owner.source, "__dict__"), "DICT_KEYS", tuple(names))
+        pending = effects.attrs(owner)
+        names += [n for n in pending if n not in names]
+        return [n for n in names if pending.get(n) is not effects.DELETED]
+
+    def snapshot(self, tx) -> Variable:
+        from .dicts import DictVariable
+
+        pairs = [(const(n), self.owner.own_attribute(tx, n)) for n in self.names(tx)]
+        return tx.output.side_effects.track_new(DictVariable.from_pairs(tx, pairs))
+
+    def pairs(self, tx):
+        return self.snapshot(tx).pairs(tx)
+
+    def iterate(self, tx):
+        return [const(n) for n in self.names(tx)]
+
+    def contains(self, tx, item) -> bool:
+        return self.lookup(tx, item) is not None
+
+    def binary(self, tx, op, other, reverse=False):
+        if op == "getitem" and not reverse:
+            found = self.lookup(tx, other)
+            if found is None:
+                raise observed(KeyError, other.as_python_constant())
+            return found
+        return self.snapshot(tx).binary(tx, op, getattr(other, "snapshot", lambda _: other)(tx), reverse)
+
+    def call_method(self, tx, name, args, kwargs):
+        effects = tx.output.side_effects
+        if name == "get":
+            found = self.lookup(tx, args[0])
+            return found if found is not None else args[1] if len(args) > 1 else none()
+        if name == "__setitem__":
+            effects.store_attr(self.owner, args[0].as_python_constant(), args[1])
+            return none()
+        if name == "update":
+            from .dicts import pairs_of
+
+            for other in args:
+                for key, value in pairs_of(tx, other):
+                    effects.store_attr(self.owner, key.as_python_constant(), value)
+            for key, value in kwargs.items():
+                effects.store_attr(self.owner, key, value)
+            return none()
+        if name in ("pop", "__delitem__"):
+            found = self.lookup(tx, args[0])
+            if found is None and len(args) > 1:
+                return args[1]
+            if found is None:
+                raise observed(KeyError, args[0].as_python_constant())
+            effects.delete_attr(self.owner, args[0].as_python_constant())
+            return found
+        if name in ("keys", "values", "items", "copy", "__len__", "__iter__"):
+            return self.snapshot(tx).call_method(tx, name, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, cg) -> None:
+        cg(self.owner)
+        cg.load_attr("__dict__")
+
+
+def instance_dict(real: Any) -> dict:
+    """The instance's own ``__dict__`` ({} for objects without one, and for none)."""
+    if real is None:
+        return {}
+    try:
+        return object.__getattribute__(real, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def instances_have_dict(cls: type) -> bool:
+    return cls.__dictoffset__ != 0
+
+
+def store_raw(value_and_object: tuple, name: str) -> None:
+    """Run after a graph: ``object.__setattr__``."""
+    value, obj = value_and_object
+    object.__setattr__(obj, name, value)
+
+
+def _generic_getattr(tx, obj: UserObjectVariable, name: Variable) -> Variable:
+    return obj.getattr(tx, name.as_python_constant())
+
+
+def _generic_setattr(tx, obj: UserObjectVariable, name: Variable, value: Variable) -> Variable:
+    obj.store(tx, name.as_python_constant(), value)
+    return none()
+
+
+def _generic_delattr(tx, obj: UserObjectVariable, name: Variable) -> Variable:
+    obj.remove(tx, name.as_python_constant())
+    return none()
+
+
+def _identity_eq(tx, obj: UserObjectVariable, other: Variable) -> Variable:
+    from .operators import is_same
+
+    return const(True if is_same(tx, obj, other) else NotImplemented)
+
+
+def _identity_ne(tx, obj: UserObjectVariable, other: Variable) -> Variable:
+    if not obj.compared_by_identity():
+        equal = obj.special(tx, "__eq__", [other])
+        return equal if equal.as_python_constant() is NotImplemented else const(not equal.truth(tx))
+    equal = _identity_eq(tx, obj, other).value
+    return const(equal if equal is NotImplemented else not equal)
+
+
+OBJECT_METHODS = {
+    "__init__": lambda tx, obj, *args, **kwargs: none(),
+    "__init_subclass__": lambda tx, obj, *args, **kwargs: none(),
+    "__getattribute__": _generic_getattr, "__setattr__": _generic_setattr, "__delattr__": _generic_delattr,
+    "__eq__": _identity_eq, "__ne__": _identity_ne,
+}
