@@ -7,7 +7,7 @@ Upstream: ``torch/_dynamo/source.py``.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, Optional, Protocol
 
@@ -16,12 +16,11 @@ class Emitter(Protocol):
     """What a source needs of the code generator."""
 
     def load_local(self, name: str) -> None: ...
-    def load_cell(self, name: str) -> None: ...
     def load_global(self, name: str) -> None: ...
     def load_attr(self, name: str) -> None: ...
     def load_const(self, value: Any) -> None: ...
     def binary_subscr(self) -> None: ...
-    def callable(self, load: Callable[[], None]) -> None: ...
+    def prepare_call(self, push_callable: Callable[[], None]) -> None: ...
     def call(self, n: int) -> None: ...
 
 
@@ -86,10 +85,7 @@ class LocalSource(Source):
         return f"L[{self.local!r}]"
 
     def load(self, cg: Emitter) -> None:
-        if self.cell:
-            cg.load_cell(self.local)
-        else:
-            cg.load_local(self.local)
+        cg.load_local(self.local)
 
 
 @source
@@ -117,10 +113,7 @@ class ImportSource(Source):
         return f"{text}.{self.path}" if self.path else text
 
     def load(self, cg: Emitter) -> None:
-        def load_import() -> None:
-            cg.load_const(importlib.import_module)
-
-        cg.callable(load_import)
+        cg.prepare_call(lambda: cg.load_const(importlib.import_module))
         cg.load_const(self.module)
         cg.call(1)
         for part in self.path.split(".") if self.path else ():
@@ -196,7 +189,7 @@ class _HelperSource(ChildSource):
         return f"{self.helper}({', '.join([base, *map(repr, self.extra)])})"
 
     def load(self, cg: Emitter) -> None:
-        cg.callable(lambda: cg.load_const(HELPERS[self.helper]))
+        cg.prepare_call(lambda: cg.load_const(HELPERS[self.helper]))
         self.parent.load(cg)
         for value in self.extra:
             cg.load_const(value)

@@ -1,0 +1,93 @@
+"""Which compiled codes a function has, and why none of them fits a call.
+
+``CodeCache`` keeps the entries of one code object, the last used first, up to ``config.recompile_limit``. The frame hook
+looks entries up in C in the same order; ``lookup`` here says the same in Python. Upstream: ``torch/_dynamo/cache_size.py``.
+"""
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any, Iterator, Optional
+
+from ..config import config
+from .guards import GuardFn
+
+
+@dataclass(eq=False)
+class Entry:
+    """One compiled version: ``code`` may run when ``guards`` hold. ``payload`` is for whoever made it."""
+
+    guards: GuardFn
+    code: CodeType
+    payload: Any = None
+
+
+class CodeCache:
+    """The entries of one code object. Once ``limit`` of them have been made for it, it is ``full``: run eagerly on a miss."""
+
+    def __init__(self, limit: Optional[int] = None):
+        self.limit = config.recompile_limit if limit is None else limit
+        self.entries: list[Entry] = []
+        self.misses: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    @property
+    def full(self) -> bool:
+        self.drop_dead()
+        return len(self.entries) >= self.limit
+
+    def add(self, entry: Entry) -> bool:
+        """Keep ``entry`` as the first to be tried; False, and nothing kept, when the cache is full."""
+        if self.full:
+            return False
+        self.entries.insert(0, entry)
+        return True
+
+    def lookup(self, f_locals: dict) -> Optional[CodeType]:
+        """The code of the first entry whose guards hold, which becomes the first to be tried; None if there is none."""
+        for k, entry in enumerate(self.entries):
+            if entry.guards.check(f_locals):
+                if k:
+                    self.entries.insert(0, self.entries.pop(k))
+                return entry.code
+        return None
+
+    def drop_dead(self) -> None:
+        """Forget entries that no call can use any more, because an object they were made for is gone."""
+        self.entries = [entry for entry in self.entries if entry.guards.alive]
+
+    def record_miss(self, f_locals: dict) -> list[str]:
+        """``why_missed``, counted, so that ``often`` can name the guard that keeps failing."""
+        reasons = why_missed(self, f_locals)
+        self.misses.update(reason.split(",")[0] for reason in reasons)
+        return reasons
+
+    def often(self) -> str:
+        """The guard that failed most over all recorded misses."""
+        return self.misses.most_common(1)[0][0] if self.misses else ""
+
+
+def why_missed(cache: CodeCache, f_locals: dict) -> list[str]:
+    """For each entry in the order tried, the first guard that fails: source, expected, found."""
+    return [reason for entry in cache if (reason := entry.guards.explain(f_locals)) is not None]
+
+
+_caches: dict[int, tuple[weakref.ref, CodeCache]] = {}
+"""By ``id`` of the code object: equal codes of different files compare equal but run with different globals."""
+
+
+def cache_of(code: CodeType) -> CodeCache:
+    """The cache of ``code``, made on first use and dropped with ``code``."""
+    key = id(code)
+    if key not in _caches:
+        _caches[key] = (weakref.ref(code, lambda _: _caches.pop(key, None)), CodeCache())
+    return _caches[key][1]
+
+
+def reset() -> None:
+    """Forget every entry of every code object."""
+    _caches.clear()

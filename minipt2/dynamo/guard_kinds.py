@@ -1,0 +1,238 @@
+"""What can be guarded: every kind of guard as a row that says how it is tested, and the guards of a tensor.
+
+A test is Python text: ``{v}`` stands for the guarded value, ``{d}`` for its ``__dict__``, and ``const`` puts an expected
+object into the generated function (weakly where it belongs to the user). Upstream: ``torch/_dynamo/guards.py``.
+"""
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+import torch
+
+from .source import Source
+
+Const = Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Something that must stay true of ``source`` for the compiled code to be right. ``kind`` is a key of ``KINDS``."""
+
+    source: Optional[Source]
+    kind: str
+    value: Any = None
+    hint: str = ""
+    """The user's line that relied on it."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    rank: int
+    """Order among the guards of one source: what the others rely on, and what is cheap and changes often, first."""
+    says: str
+    """What is compared, for explanations."""
+    test: Callable[[Any, Const], str]
+    """(expected value, const) -> text that is true when the guard holds."""
+    found: str = "{v}"
+    """Text of what is there instead."""
+
+
+def _row(rank: int, says: str, test: str | Callable[[Any, Const], str], found: str = "{v}") -> Kind:
+    if isinstance(test, str):
+        template = test
+        return Kind(rank, says, lambda value, const: template.replace("{c}", const(value)), found)
+    return Kind(rank, says, test, found)
+
+
+LITERALS = (int, str, bytes, bool, type(None))
+
+
+def is_literal(value: Any) -> bool:
+    """Whether its ``repr`` is Python text for it that nothing can change."""
+    return type(value) in LITERALS or type(value) is tuple and all(map(is_literal, value))
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Equal in type and value all the way down: ``1``, ``True`` and ``1.0`` differ, nan is nan, ``0.0`` isn't ``-0.0``."""
+    if type(a) is not type(b):
+        return False
+    if a is b:
+        return True
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    if isinstance(a, (float, complex)):
+        return repr(a) == repr(b)
+    if isinstance(a, slice):
+        return same_constant((a.start, a.stop, a.step), (b.start, b.stop, b.step))
+    return bool(a == b)
+
+
+def rest_length(iterator: Any) -> int:
+    """How many items a copyable iterator will still give."""
+    return sum(1 for _ in copy.copy(iterator))
+
+
+def _constant(value: Any, const: Const) -> str:
+    if value is None or isinstance(value, (bool, torch.dtype, torch.layout, torch.memory_format)):
+        return f"{{v}} is {const(value)}"
+    if type(value) in LITERALS or type(value) is float and value == value and value != 0:
+        return f"(type({{v}}) is {type(value).__name__} and {{v}} == {const(value)})"
+    return f"same_constant({{v}}, {const(value)})"
+
+
+def _keys(value: Any, const: Const) -> str:
+    keys = list(value)
+    if all(type(k) is str for k in keys) or all(type(k) is int for k in keys):
+        return f"[*{{v}}] == {const(Fixed(keys))}"
+    return f"[*map(id, {{v}})] == {const(Fixed([const.identity(k) for k in keys]))}"  # type: ignore[attr-defined]
+
+
+def _members(value: Any, const: Const) -> str:
+    if all(type(k) in LITERALS for k in value):
+        return f"{{v}} == {const(Fixed(frozenset(value)))}"
+    return f"{{{{*map(id, {{v}})}}}} == {const(Fixed({const.identity(k) for k in value}))}"  # type: ignore[attr-defined]
+
+
+def _size(value: tuple, const: Const) -> str:
+    """``None`` in the expected size stands for any."""
+    if None not in value:
+        return f"{{v}}.shape == {const(value)}"
+    known = [f"{{v}}.shape[{k}] == {n}" for k, n in enumerate(value) if n is not None]
+    return "(" + " and ".join([f"len({{v}}.shape) == {len(value)}", *known]) + ")"
+
+
+def _device(value: torch.device, const: Const) -> str:
+    return "{v}.is_cpu" if value.type == "cpu" else f"{{v}}.device == {const(value)}"
+
+
+def _has_attribute(value: tuple[str, bool], const: Const) -> str:
+    name, present = value
+    return f"{'' if present else 'not '}hasattr({{v}}, {name!r})"
+
+
+def _state(value: Any, const: Const) -> str:
+    return " and ".join(f"{text} {'==' if type(expected) is int else 'is'} {const(expected)}" for text, expected in value)
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """Made by a guard, not the user's: the generated function may hold it."""
+
+    value: Any
+
+
+KINDS: dict[str, Kind] = {
+    # any value
+    "NONE": _row(0, "value", "{v} is None"),
+    "NOT_NONE": _row(0, "value", "{v} is not None"),
+    "TYPE": _row(0, "type", "type({v}) is {c}", "type({v})"),
+    "ID": _row(0, "object", "{v} is {c}"),
+    "ALIAS": _row(1, "object", "{v} is {c}"),
+    "NOT_ALIAS": _row(1, "object other than", "{v} is not {c}"),
+    "CONST": _row(1, "value", _constant),
+    "BOOL": _row(1, "value", "{v} is {c}"),
+    "TRUTH": _row(1, "truth", lambda value, const: "bool({v})" if value else "not {v}", "bool({v})"),
+    "HASATTR": _row(5, "attribute (name, present)", _has_attribute, "[*vars({v})]"),
+    "DICT_LACKS": _row(5, "absent instance attribute", lambda name, const: f"{name!r} not in {{d}}", "[*{d}]"),
+    "FUNC_CODE": _row(1, "code of the function", "{v}.__code__ is {c}", "{v}.__code__"),
+    "CHECK": _row(6, "condition", lambda fn, const: f"{const(Fixed(fn))}({{v}})"),
+    "WEAKREF_ALIVE": _row(0, "object", lambda value, const: f"{const(value)} is not None"),
+    # containers
+    "LEN": _row(2, "length", "len({v}) == {c}", "len({v})"),
+    "ITER_LEN": _row(2, "items left", "rest_length({v}) == {c}", "rest_length({v})"),
+    "EMPTY": _row(2, "emptiness", lambda value, const: "not {v}"),
+    "DICT_KEYS": _row(2, "keys in order", _keys, "[*{v}]"),
+    "NOT_CONTAINS": _row(2, "absent item", "{c} not in {v}"),
+    "CONTAINS": _row(2, "present item", "{c} in {v}"),
+    "SET": _row(2, "members", _members),
+    # tensors
+    "DTYPE": _row(2, "dtype", "{v}.dtype is {c}", "{v}.dtype"),
+    "SIZE": _row(1, "size", _size, "tuple({v}.shape)"),
+    "STRIDE": _row(3, "stride", "{v}.stride() == {c}", "{v}.stride()"),
+    "CONTIGUOUS": _row(3, "stride", lambda value, const: "{v}.is_contiguous()", "{v}.stride()"),
+    "DEVICE": _row(4, "device", _device, "{v}.device"),
+    "REQUIRES_GRAD": _row(
+        2, "requires_grad", lambda value, const: "{v}.requires_grad" if value else "not {v}.requires_grad", "{v}.requires_grad"
+    ),
+    "LAYOUT": _row(1, "layout", "{v}.layout is {c}", "{v}.layout"),
+    "NOT_LAZY": _row(
+        4, "pending conjugation or negation",
+        lambda is_complex, const: "not {v}.is_neg() and not {v}.is_conj()" if is_complex else "not {v}.is_neg()",
+        "({v}.is_conj(), {v}.is_neg())",
+    ),
+    "TENSOR_VERSION": _row(3, "version", "{v}._version == {c}", "{v}._version"),
+    # modules
+    "MODULE_TRAINING": _row(1, "training", lambda value, const: f"{{d}}['training'] is {bool(value)}", "{d}['training']"),
+    "PLAIN_MODULE": _row(
+        1, "module without hooks or a forward of its own",
+        lambda value, const: "not ({d}['_forward_hooks'] or {d}['_forward_pre_hooks'] or {d}['_backward_hooks']"
+        " or {d}['_backward_pre_hooks'] or 'forward' in {d})",
+    ),
+    # no source
+    "GLOBAL_STATE": _row(0, "torch's modes as they were", _state),
+}  # fmt: skip
+KINDS["TENSOR_ALIAS"] = KINDS["ALIAS"]
+
+
+def tensor_guards(t: torch.Tensor, src: Source) -> list[Guard]:
+    """What compiled code relies on of an input tensor: type, dtype, size, stride, device, requires_grad.
+
+    Each property is one guard, so that one that changes fails one. None of them keeps ``t`` alive.
+    """
+    guards = [Guard(src, "TYPE", type(t)), Guard(src, "SIZE", tuple(t.shape)), Guard(src, "DTYPE", t.dtype)]
+    guards.append(Guard(src, "REQUIRES_GRAD", t.requires_grad))
+    if t.layout is not torch.strided:
+        guards.append(Guard(src, "LAYOUT", t.layout))
+    elif 1 not in t.shape and 0 not in t.shape and t.is_contiguous():
+        guards.append(Guard(src, "CONTIGUOUS"))  # says the same as the strides, in half the time
+    else:
+        guards.append(Guard(src, "STRIDE", t.stride()))
+    guards.append(Guard(src, "DEVICE", t.device))
+    if (t.is_floating_point() or t.is_complex()) and not isinstance(t, torch.nn.Parameter):
+        guards.append(Guard(src, "NOT_LAZY", t.is_complex()))
+    return guards
+
+
+DEVICES = ("cpu", "cuda")
+STATE_TEXTS = (
+    "torch.is_grad_enabled()",
+    "torch.is_inference_mode_enabled()",
+    "torch.get_default_dtype()",
+    *(f"torch.is_autocast_enabled({device!r})" for device in DEVICES),
+    "torch.are_deterministic_algorithms_enabled()",
+    "torch._C._len_torch_function_stack()",
+    "torch._C._len_torch_dispatch_stack()",
+    "torch._C._are_functorch_transforms_active()",
+)
+"""Modes that decide what an operation does; all give singletons (bools, dtypes, small ints)."""
+
+
+def global_state_guard() -> Guard:
+    """The modes of torch as they are now, as one guard without a source."""
+    texts = list(STATE_TEXTS)
+    for device in DEVICES:
+        if torch.is_autocast_enabled(device):
+            texts += [f"torch.get_autocast_dtype({device!r})", "torch.is_autocast_cache_enabled()"]
+    return Guard(None, "GLOBAL_STATE", tuple((text, eval(text)) for text in dict.fromkeys(texts)))
+
+
+def describe(value: Any) -> str:
+    """One short line, never the numbers of a tensor."""
+    if isinstance(value, Source):
+        return value.name()
+    if isinstance(value, Fixed):
+        value = value.value
+    if isinstance(value, torch.Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of size {tuple(value.shape)}"
+    if isinstance(value, torch.nn.Module):
+        return f"a {type(value).__name__} module"
+    name = getattr(value, "__qualname__", None)
+    if isinstance(name, str):
+        return f"{getattr(value, '__module__', None) or ''}.{name}".lstrip(".")
+    if isinstance(value, (tuple, list)):
+        return "(" + ", ".join(map(describe, itertools.islice(value, 8))) + (", …)" if len(value) > 8 else ")")
+    text = repr(value) if type(value).__repr__ is not object.__repr__ else f"a {type(value).__name__}"
+    return text if len(text) <= 80 else text[:77] + "…"
