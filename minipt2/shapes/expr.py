@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd
-from typing import Any, Callable, Mapping
+from typing import Any, Mapping
 
 import sympy
 
@@ -175,8 +175,14 @@ def _divide_memo(a: Expr, b: Expr, key: tuple[tuple[sympy.Symbol, Expr], ...]) -
     if not b.is_Integer:
         return _divide_symbolic(a, b, ranges)
     k = int(b)
-    multiples, rest = _split(a, lambda c, _: c % k == 0)
-    quotient = sympy.Add(*[c // k * t for c, t in multiples])
+    multiples, rest = [], []
+    for c, t in _terms(a):
+        whole = c if c % k == 0 else c - c % k if c > 0 else 0  # 5*x // 4 == x + x // 4
+        if whole:
+            multiples.append(whole // k * t)
+        if c != whole:
+            rest.append((c - whole, t))
+    quotient = sympy.Add(*multiples)
     if not rest:
         return quotient, sympy.S.Zero
     r = sympy.Add(*[c * t for c, t in rest])
@@ -216,8 +222,14 @@ def _divide_rest(rest: list[tuple[int, Expr]], r: Expr, k: int, ranges: Ranges) 
 
 def _divide_symbolic(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr]:
     """Division by a size that is not a known number: exact multiples, and a rest that is one variable of that range."""
-    multiples, rest = _split(a, lambda c, t: not (c * t / b).as_numer_denom()[1].free_symbols and (t / b).is_polynomial())
-    quotient = sympy.Add(*[c * t / b for c, t in multiples])
+    multiples: list[Expr] = []
+    rest: list[tuple[int, Expr]] = []
+    for c, t in _terms(a):
+        if (t / b).as_numer_denom()[1] == 1:
+            multiples.append(c * t / b)
+        else:
+            rest.append((c, t))
+    quotient = sympy.Add(*multiples)
     r = sympy.Add(*[c * t for c, t in rest])
     if r == 0:
         return quotient, sympy.S.Zero
@@ -226,14 +238,6 @@ def _divide_symbolic(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr]:
     if any(c < 0 for c, _ in rest):
         return FloorDiv(a, b), Mod(a, b)
     return quotient + FloorDiv(r, b), Mod(r, b)
-
-
-def _split(a: Expr, test: Callable[[int, Expr], bool]) -> tuple[list[tuple[int, Expr]], list[tuple[int, Expr]]]:
-    yes: list[tuple[int, Expr]] = []
-    no: list[tuple[int, Expr]] = []
-    for c, t in _terms(a):
-        (yes if test(c, t) else no).append((c, t))
-    return yes, no
 
 
 @lru_cache(maxsize=65536)

@@ -8,11 +8,12 @@ import operator
 from functools import lru_cache
 from typing import Any, Sequence
 
-import sympy
 import torch
 from torch import fx
 
 from ... import trace
+from ...prims import kind
+from ...shapes import size
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
 from .tensors import Stored
@@ -66,7 +67,6 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
 
 def _deliberate(node: fx.Node) -> bool:
     """Library calls that were chosen, not fallen back to: fused oneDNN operators and attention kernels."""
-    from ...prims import kind
     return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) == "contraction"
 
 
@@ -93,34 +93,16 @@ class _Cloned:
 
 def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
     """The call's arguments with every node replaced by a reference to memory, in the memory order the kernel needs."""
-    wants_channels_last = _channels_last(node.meta.get("layout"))
 
     def convert(n: fx.Node) -> Any:
-        tensor, val = g.env[n], n.meta.get("val")
+        tensor = g.env[n]
         if isinstance(tensor, (bool, int, float)) or tensor is None:
             return tensor
         if target in ANY_STRIDES:
             return g.reference(tensor)
-        strides = n.meta.get("layout") or tuple(val.stride())
-        if wants_channels_last and "layout" not in n.meta and n.op == "call_function" and len(strides) == len(node.meta["layout"]):
-            strides = channels_last(val.shape)
-        elif wants_channels_last and node.args and node.args[0] is n:
-            strides = channels_last(val.shape)
-        return g.reference(tensor, tuple(map(sympy.sympify, strides)))
+        return g.reference(tensor, tuple(map(size, n.meta.get("layout") or n.meta["val"].stride())))
 
     return fx.map_arg(tree, convert)
-
-
-def channels_last(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Strides with dimension 1 innermost."""
-    strides, step = [0] * len(shape), 1
-    for d in (1, *reversed(range(2, len(shape))), 0):
-        strides[d], step = step, step * shape[d]
-    return tuple(strides)
-
-
-def _channels_last(layout: Any) -> bool:
-    return isinstance(layout, tuple) and len(layout) in (4, 5) and not isinstance(layout[0], tuple) and layout[1] == 1
 
 
 def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any) -> Any:
@@ -146,7 +128,7 @@ def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any) -> Any:
 
 
 def _layout(val: Any, strides: Sequence[Any] | None) -> Layout:
-    return Layout(tuple(map(sympy.sympify, val.shape)), tuple(map(sympy.sympify, strides or val.stride())), val.dtype, val.device)
+    return Layout(tuple(map(size, val.shape)), tuple(map(size, strides or val.stride())), val.dtype, val.device)
 
 
 def _is_random(target: Any) -> bool:
