@@ -224,6 +224,9 @@ class _Functionalizer:
             outs = {a.name for a in op._schema.arguments if a.is_out}
             node.target = twin
             node.kwargs = {k: v for k, v in node.kwargs.items() if k not in outs}
+            # a default that the twin may not have (bernoulli_.float has one for p, bernoulli.p has none)
+            node.args += tuple(a.default_value for a in op._schema.arguments[len(node.args):]
+                               if not a.kwarg_only and a.name not in node.kwargs)
         self.evaluate(node)
         return len(info(op).fresh_returns)
 

@@ -108,6 +108,8 @@ class _Chooser:
                 continue
             tracked = any(t.requires_grad for t in tensors.values())
             whole = [t for t in tensors.values() if not _view_steps(tracer.node(t), root)] + [root.meta["val"]]
+            whole += [n.meta["val"] for n in tracer.graph.nodes
+                      if n.op == "call_function" and n.target in ALIAS_ONLY and storage_root(n) is root and not _view_steps(n, root)]
             found[root] = next((t for t in whole if t.requires_grad == tracked), None)
             if found[root] is None:
                 raise Unsupported("MP308", "outputs share storage with a tensor that autograd lost sight of")
@@ -159,7 +161,6 @@ def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
     _check_apart(examples, set(mutations))
     for i in mutations:
         placeholders[i].meta["mutated"] = True
-    simplify(graph)
     updates = [i for i in mutations if i not in chooser.histories]
     output = output_node(graph)
     values, grads = output.args[0]

@@ -7,6 +7,7 @@ Upstream: ``torch._functorch._aot_autograd.runtime_wrappers``.
 """
 from __future__ import annotations
 
+import functools
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
@@ -18,8 +19,14 @@ from ..errors import Minipt2Error
 from .functionalize import same_strides
 from .joint import Output
 
-BelowAutograd = torch._C._AutoDispatchBelowAutograd
-NoAutocast = torch._C._DisableAutocast
+
+def _keys(*names: str) -> torch._C.DispatchKeySet:
+    keys = (torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, n)) for n in names)
+    return functools.reduce(lambda a, b: a | b, keys)
+
+
+# Excluded while compiled code runs: history, view tracking and version counting, casts (they are in the graph already).
+_ABOVE = _keys("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA")
 Compiler = Callable[[fx.GraphModule, list], Callable[[list], Sequence[Any]]]
 
 
@@ -60,8 +67,13 @@ class Plan:
 
     def run(self, args: tuple) -> Sequence[Any]:
         """The values (and behind them the saved ones), the inputs' contents put back."""
-        with BelowAutograd(), NoAutocast():
-            results = self.forward(list(args))
+        tracked = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(bool(self.tangents))  # some kernels (oneDNN's LSTM) keep what the backward needs only then
+        try:
+            with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
+                results = self.forward(list(args))
+        finally:
+            torch._C._set_grad_enabled(tracked)
         updates = self.updates
         if not updates:
             return results
@@ -118,7 +130,7 @@ class Compiled(torch.autograd.Function):
         inputs += [_tangent(tangents[i], like) for i, like in plan.tangents]
         del tangents
         twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-        with BelowAutograd(), NoAutocast():
+        with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
             grads = plan.backward(inputs)
         if twice:
             grads = _OnlyOnce.apply(torch.empty(0, requires_grad=True), *grads)
@@ -178,7 +190,7 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
 
 def _plain(forward: Callable[[list], Sequence[Any]]) -> Callable[..., tuple]:
     def run(*args: Any) -> tuple:
-        with BelowAutograd(), NoAutocast():
+        with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
             return tuple(forward(list(args)))
     return run
 

@@ -54,7 +54,7 @@ class Attention(nn.Module):
 class Dropped(nn.Module):
     def __init__(self):
         super().__init__()
-        self.net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU(inplace=True), nn.Dropout(0.2, inplace=True), nn.Linear(8, 8))
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 8), nn.Dropout(0.2, inplace=True), nn.Linear(8, 8))
 
     def forward(self, x):
         return self.net(x) + torch.rand_like(x)

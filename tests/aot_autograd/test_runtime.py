@@ -1,0 +1,155 @@
+"""The autograd.Function at run time: versions, retained graphs, missing tangents, memory, errors."""
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from minipt2.aot_autograd import aot_compile, aot_eager
+from minipt2.aot_autograd.compile import run_eagerly
+from minipt2.config import config
+
+from .lifting import graph_of, lift
+
+
+@pytest.fixture(autouse=True)
+def raise_faults():
+    with config.patch(raise_internal_errors=True):
+        yield
+
+
+def test_gradcheck():
+    def fn(a, b):
+        return (a @ b).tanh(), a.sum(1, keepdim=True) * 2
+    inputs = [torch.randn(3, 4, dtype=torch.double, requires_grad=True), torch.randn(4, 2, dtype=torch.double, requires_grad=True)]
+    assert torch.autograd.gradcheck(aot_eager(graph_of(fn, 2), inputs), inputs)
+
+
+def test_missing_and_odd_tangents():
+    a = torch.randn(3, 4, requires_grad=True)
+    run = aot_eager(graph_of(lambda t: (t.sin(), t.cos(), t.exp()), 1), [a])
+    one, _, three = run(a)
+    (one.sum() + three.t()[1:].sum()).backward()
+    expected = a.detach().cos()
+    expected[:, 1:] += a.detach()[:, 1:].exp()
+    torch.testing.assert_close(a.grad, expected)
+
+
+def test_retain_graph_and_once():
+    a = torch.randn(3, requires_grad=True)
+    (out,) = aot_eager(graph_of(lambda t: (t.exp() * t,), 1), [a])(a)
+    out.sum().backward(retain_graph=True)
+    first = a.grad.clone()
+    out.sum().backward()
+    torch.testing.assert_close(a.grad, first * 2)
+    with pytest.raises(RuntimeError, match="second time"):
+        out.sum().backward()
+
+
+def test_double_backward_says_so():
+    a = torch.randn(3, requires_grad=True)
+    (out,) = aot_eager(graph_of(lambda t: (t.exp() * t,), 1), [a])(a)
+    (grad,) = torch.autograd.grad(out.sum(), a, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated twice"):
+        grad.sum().backward()
+
+
+@pytest.mark.parametrize("victim", ["input", "output", "view of output"])
+def test_written_saved_tensors_are_noticed(victim):
+    a, b = torch.randn(2, 3, requires_grad=True).clone(), torch.randn(2, 3, requires_grad=True)
+    fn = (lambda t, u: (t.softmax(0).t() if victim == "view of output" else t.softmax(0), t * u))
+    out, product = aot_eager(graph_of(fn, 2), [a, b])(a, b)
+    with torch.no_grad():
+        (a if victim == "input" else out).add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (out.sum() + product.sum()).backward()
+
+
+def test_value_read_before_the_input_was_written():
+    def fn(t):
+        y = t.sigmoid()
+        with torch.no_grad():
+            t.add_(1)
+        return (y * y,)
+    a = torch.randn(3, requires_grad=True)
+    before = a.detach().clone().requires_grad_()
+    (out,) = aot_eager(graph_of(fn, 1), [a])(a)
+    out.sum().backward()
+    torch.testing.assert_close(a.grad, torch.autograd.grad(before.sigmoid().square().sum(), before)[0])
+
+
+def test_nothing_leaks():
+    gm, state, _ = lift(nn.Sequential(nn.Linear(4, 4), nn.GELU(), nn.Linear(4, 4)))
+    a = torch.randn(2, 4)
+    run = aot_eager(gm, [*state, a])
+    gc.disable()
+    try:
+        (out,) = run(*state, a)
+        (second,) = run(*state, a)
+        second.sum().backward()
+        refs = [weakref.ref(out), weakref.ref(second), weakref.ref(a)]
+        del out, second, a
+        assert [r() for r in refs] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_saved_buffers_die_early_in_backward():
+    alive = []
+
+    def spy(gm, fakes):
+        run = run_eagerly(gm)
+
+        def counted(args):
+            refs = [weakref.ref(t) for t in args[:1]]
+            result = run(args)
+            alive.append([r() is not None for r in refs])
+            return result
+        return counted
+
+    a = torch.randn(3, requires_grad=True)
+    run = aot_compile(graph_of(lambda t: (t.softmax(0).exp(),), 1), [a], fw_compiler=run_eagerly, bw_compiler=spy)
+    run(a)[0].sum().backward()
+    assert len(alive) == 1
+
+
+def test_compiled_backward_is_lazy_and_no_grad_needs_no_function():
+    calls = []
+
+    def compiler(gm, fakes):
+        calls.append(len(fakes))
+        return run_eagerly(gm)
+
+    a = torch.randn(3, requires_grad=True)
+    run = aot_compile(graph_of(lambda t: (t.sin(),), 1), [a], fw_compiler=run_eagerly, bw_compiler=compiler)
+    with torch.no_grad():
+        assert run(a)[0].grad_fn is None
+    out = run(a)[0]
+    assert not calls
+    out.sum().backward()
+    run(a)[0].sum().backward()
+    assert calls == [2]
+
+
+def test_written_in_place_by_the_compiler():
+    def compiler(gm, fakes):
+        places = gm.meta["mutated_inputs"]
+        run = run_eagerly(gm)
+
+        def in_place(args):
+            inputs = list(args)
+            results = list(run(args))
+            for out, i in places.items():
+                inputs[i].copy_(results[out])
+                results[out] = inputs[i]
+            return results
+        return in_place
+
+    def fn(t):
+        t.add_(1)
+        return (t * 2,)
+    a = torch.zeros(3)
+    run = aot_compile(graph_of(fn, 1), [a], fw_compiler=compiler)
+    version = a._version
+    assert run(a)[0].tolist() == [2, 2, 2] and a.tolist() == [1, 1, 1] and a._version > version
