@@ -50,7 +50,8 @@ class GraphLowering:
         self.copies: dict[Any, Place] = {}
         self.node: fx.Node | None = None
         self.counter = self.placeholders = 0
-        self.in_memory = _needed_in_memory(gm.graph)
+        self.in_memory = _reaching(gm.graph, _needs_memory)
+        self.returned = _reaching(gm.graph, lambda node: node.op == "output")
 
     def program(self, name: str) -> Program:
         return Program(self.inputs, self.constants, self.buffers, self.results, name)
@@ -343,15 +344,20 @@ def _keeps_part(t: View) -> bool:
     return False
 
 
-def _needed_in_memory(graph: fx.Graph) -> set[fx.Node]:
-    """Nodes that an output or an extern call reads, directly or through views: they will be realised whatever happens."""
-    needed: set[fx.Node] = set()
+def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:
+    """Nodes read by a node that passes ``test``, directly or through views."""
+    found: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        name = getattr(node.target, "name", None)
-        if node.op == "output" or node.op == "call_function" and node.target not in extern.BUILTINS and (
-                not isinstance(name, str) or name not in lowerings or name in VIEWS and node in needed):
-            needed.update(node.all_input_nodes)
-    return needed
+        if test(node) or node in found and getattr(node.target, "name", None) in VIEWS:
+            found.update(node.all_input_nodes)
+    return found
+
+
+def _needs_memory(node: fx.Node) -> bool:
+    """Outputs and extern calls: what they read will be realised whatever happens."""
+    name = getattr(node.target, "name", None)
+    return node.op == "output" or node.op == "call_function" and node.target not in extern.BUILTINS and (
+        not isinstance(name, str) or name not in lowerings)
 
 
 def _nested(node: fx.Node) -> bool:

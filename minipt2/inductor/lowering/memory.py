@@ -9,7 +9,9 @@ from typing import Any, Sequence
 import sympy
 import torch
 
+from ...shapes import size
 from ..ops import ops
+from .order import same_strides
 from .registry import lowering
 from .tensors import Expr, Index, Lazy, Tensor, join
 from .views import sliced
@@ -73,8 +75,13 @@ def _inside(index: Index, sizes: Sequence[Expr], lo: Sequence[int], hi: Sequence
 @lowering("copy_strided")
 def _copy_strided(g: Any, x: Tensor, strides: Sequence[int]) -> Tensor:
     """Only what demands memory (an output, an extern call) makes the copy; loops read ``x`` itself."""
+    wanted = tuple(map(size, strides))
+    place = x.place()
+    if place is not None and g.node not in g.returned and same_strides(x.sizes, place.layout.strides, wanted):
+        return x
+    if place is None and isinstance(x, Lazy) and x.copy_of is None and x.origin is not None and len(x.origin.users) == 1:
+        x.strides, x.exact = wanted, True  # nobody else minds where it goes
+        return x
     out: Lazy = g.lazy(x.load, x.cost)
-    out.copy_of, out.exact, out.strides = x, True, tuple(map(sympy.sympify, strides))
+    out.copy_of, out.exact, out.strides = x, True, wanted
     return out
-
-
