@@ -22,7 +22,7 @@ from ..errors import CompilerNotFound
 from . import cache
 from .codegen import wrapper
 from .fingerprint import graph_text
-from .passes import INFERENCE_PASSES, Frozen, split_static
+from .passes import INFERENCE_PASSES, TRAINING_PASSES, Frozen, split_static
 
 Compiled = Callable[[list], list]
 _modules = itertools.count()
@@ -40,11 +40,9 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     except CompilerNotFound as error:
         _warn_once(str(error))
         return _eager(gm)
-    parts = None
-    if inference:
-        for run_pass in INFERENCE_PASSES:
-            run_pass(gm)
-        parts = split_static(gm) if config.freeze else None
+    for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
+        run_pass(gm)
+    parts = split_static(gm) if inference and config.freeze else None
     trace.artifact("prims", name, gm)
     if parts is None:
         return _compile(gm, name)

@@ -7,8 +7,10 @@ Upstream: ``torch._inductor.codegen.wrapper`` (``PythonWrapperCodegen``).
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Sequence
+
+import torch
 
 from ..ir import Buffer, Extern, Input, Layout, TensorRef
 from .extern import arguments_text, out_names, target_name, target_text
@@ -41,7 +43,7 @@ class WrapperSource:
 
 def numbers(values: Sequence[Any]) -> str:
     """A tuple literal of sizes or strides."""
-    return "(" + "".join(f"{int(v)}, " for v in values).rstrip(" ") + ")" if values else "()"
+    return f"({', '.join(str(int(v)) for v in values)}{',' * (len(values) == 1)})"
 
 
 @dataclass
@@ -76,7 +78,7 @@ class Writer:
         units = self.units()
         self.last_use = self.lifetimes(units)
         for k, unit in enumerate(units):
-            self.extern(unit) if isinstance(unit, Extern) else self.run(unit, k)
+            self.extern(unit, k) if isinstance(unit, Extern) else self.run(unit, k)
             self.free(k)
         return WrapperSource(self.module(), "\n".join(self.c) + "\n", self.objects)
 
@@ -157,8 +159,9 @@ class Writer:
         if names or where:
             self.body.append(f"# {names}{where}")
 
-    def extern(self, step: Extern) -> None:
+    def extern(self, step: Extern, k: int) -> None:
         self.comment(step)
+        step = self.over_residual(step, k)
         target = self.target(step.out_variant or step.target)
         arguments = arguments_text(step, self.tensor)
         made = step.outputs or ([] if step.target is None else [step])
@@ -179,6 +182,16 @@ class Writer:
         else:
             self.made.add(step.name)
             self.body.append(f"{step.name} = {self.placed(f'{target}({arguments})', step.layout)}")
+
+    def over_residual(self, step: Extern, k: int) -> Extern:
+        """Let oneDNN's convolution + residual write over the residual where that dies here and has memory of its own."""
+        if step.target is not torch.ops.mkldnn._convolution_pointwise.binary:
+            return step
+        x, other, *rest = step.args
+        own = other.buffer in self.made and other.layout is None and self.last_use.get(other.buffer) == k and other.buffer != x.buffer
+        if not own or not same_place(self.buffers[other.buffer].layout, step.layout):
+            return step
+        return replace(step, target=torch.ops.mkldnn._convolution_pointwise_.binary, args=(other, x, *rest))
 
     def placed(self, value: str, layout: Layout) -> str:
         return f"placed({value}, {numbers(layout.sizes)}, {numbers(layout.strides)})"

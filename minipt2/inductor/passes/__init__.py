@@ -2,6 +2,8 @@
 
 Upstream counterpart: ``torch._inductor.fx_passes`` and ``torch._inductor.freezing``.
 """
+from ...config import config
+from .bias import unfuse_bias
 from .bn_fold import fold_conv_bn
 from .freeze import Frozen, split_static
 from .layout import choose_layouts
@@ -9,18 +11,18 @@ from .onednn import fuse_convolutions
 
 
 def _fold(gm: object) -> None:
-    from ...config import config
     if config.freeze:
         fold_conv_bn(gm)
 
 
 def _onednn(gm: object) -> None:
-    from ...config import config
     if config.freeze and config.onednn:
         fuse_convolutions(gm)
 
 
-INFERENCE_PASSES = (choose_layouts, _fold, _onednn)
-"""Run in this order when no gradient is wanted; ``split_static`` follows. Training graphs get ``choose_layouts`` before they are cut in two."""
+INFERENCE_PASSES = (choose_layouts, _fold, _onednn, unfuse_bias)
+"""Run in this order when no gradient is wanted; ``split_static`` follows."""
+TRAINING_PASSES = (unfuse_bias,)
+"""Run on a forward or a backward graph; ``choose_layouts`` ran before they were cut apart."""
 
-__all__ = ["Frozen", "INFERENCE_PASSES", "choose_layouts", "fold_conv_bn", "fuse_convolutions", "split_static"]
+__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "choose_layouts", "fold_conv_bn", "fuse_convolutions", "split_static", "unfuse_bias"]

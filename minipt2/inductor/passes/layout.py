@@ -29,7 +29,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...config import config
-from ...prims import Prim, TensorMeta
+from ...prims import Prim, TensorMeta, kind
 from ...prims.meta import channels_last_strides, is_channels_last, same_layout
 from .graphs import infer, is_prim, meta_of, output_node, prim, shape_of
 
@@ -42,13 +42,14 @@ def choose_layouts(gm: fx.GraphModule) -> fx.GraphModule:
     chosen = {n for n in convolutions if _fits(n) and not _is_stem(n)} if config.channels_last else set()
     if not chosen or (training and not _training_wins(convolutions)):
         return gm
-    before = _values(output_node(graph))
+    before = {n: n.meta.get("val") for n in output_node(graph).all_input_nodes}
     copies: dict[fx.Node, fx.Node] = {}
     for node in list(graph.nodes):
         if node in chosen:
-            _want_channels_last(node, [0] if node.args[1].meta.get("static") and config.onednn else [0, 1], copies)
-        elif is_prim(node, "convolution_backward") and node.args[1] in copies:
-            _want_channels_last(node, [1, 2], copies)
+            frozen_weight = node.args[1].meta.get("static") and config.onednn and not training
+            _want_channels_last(node, [0] if frozen_weight else [0, 1], copies)
+        elif is_prim(node, "convolution_backward") and node.args[1] in set(copies.values()):
+            _want_channels_last(node, [0, 2], copies)
     _propagate(graph, set(copies.values()))
     _restore_outputs(graph, before)
     return gm
@@ -86,17 +87,19 @@ def _training_wins(convolutions: list[fx.Node]) -> bool:
 
 
 def _want_channels_last(conv: fx.Node, positions: list[int], copies: dict[fx.Node, fx.Node]) -> None:
-    """Let ``conv`` read channels-last copies (shared) of its operands; propagation drops those that turn out to lie so anyway."""
+    """Let ``conv``, and all elementwise work and convolutions beside it, read channels-last copies of its operands. Propagation drops copies of
+    what turns out to lie so anyway; others become the way their only source is stored."""
     for i in positions:
         x = conv.args[i]
-        if x not in copies and not is_channels_last(shape_of(x), tuple(x.meta["val"].stride())):
-            with conv.graph.inserting_before(conv):
-                copies[x] = prim(conv.graph, "copy_strided", (x, channels_last_strides(shape_of(x))), conv)
-        conv.update_arg(i, copies.get(x, x))
-
-
-def _values(output: fx.Node) -> list[Any]:
-    return [n.meta.get("val") if isinstance(n, fx.Node) else None for n in output.args[0]]
+        if x in copies or x in copies.values() or is_channels_last(shape_of(x), tuple(x.meta["val"].stride())):
+            continue
+        graph = conv.graph
+        at = x.next
+        while at.op == "placeholder":
+            at = at.next
+        with graph.inserting_before(at):
+            copies[x] = copy = prim(graph, "copy_strided", (x, channels_last_strides(shape_of(x))), conv)
+        x.replace_all_uses_with(copy, lambda user: user is not copy and user.op == "call_function" and kind(user) in ("pointwise", "contraction"))
 
 
 def _propagate(graph: fx.Graph, changed: set[fx.Node]) -> None:
@@ -144,16 +147,15 @@ def _run_fake(node: fx.Node) -> Any:
         return meta_of(result)
 
 
-def _restore_outputs(graph: fx.Graph, before: list[Any]) -> None:
-    """Outputs lie in memory as they did before the pass."""
+def _restore_outputs(graph: fx.Graph, before: dict[fx.Node, Any]) -> None:
+    """Outputs lie in memory as they did before the pass (``before``: what their nodes' ``val`` were)."""
     output = output_node(graph)
-    new = []
-    with graph.inserting_before(output):
-        for node, val in zip(output.args[0], before):
-            if isinstance(node, fx.Node) and hasattr(val, "stride"):
-                strides = tuple(val.stride())
-                if not same_layout(shape_of(node), tuple(node.meta["val"].stride()), strides):
-                    node = prim(graph, "copy_strided", (node, strides), node)
-            new.append(node)
-    output.args = (tuple(new) if isinstance(output.args[0], tuple) else new,)
 
+    def restored(node: fx.Node) -> fx.Node:
+        val = before.get(node)
+        if not hasattr(val, "stride") or tuple(node.meta["val"].stride()) == tuple(val.stride()):
+            return node
+        return prim(graph, "copy_strided", (node, tuple(val.stride())), node)
+
+    with graph.inserting_before(output):
+        output.args = (fx.map_arg(output.args[0], restored),)

@@ -1,0 +1,77 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from minipt2.inductor.passes import choose_layouts, fuse_convolutions, onednn
+
+from .graphs import inference_graph, run, targets
+
+pytestmark = pytest.mark.skipif(not onednn.available(), reason="torch without oneDNN")
+
+
+class Conv(nn.Module):
+    def __init__(self, after, **kw):
+        super().__init__()
+        self.conv, self.after = nn.Conv2d(8, 8, 3, padding=1, **kw), after
+
+    def forward(self, x, *others):
+        return self.after(self.conv(x), *others)
+
+
+def fused(module, *inputs, count=1):
+    gm, args = inference_graph(module, *inputs)
+    before = run(gm, args)
+    choose_layouts(gm)
+    assert fuse_convolutions(gm) == count
+    torch.testing.assert_close(run(gm, args), before, rtol=1e-5, atol=1e-5)
+    return gm, targets(gm)
+
+
+@pytest.mark.parametrize("activation", [
+    torch.relu, torch.sigmoid, torch.tanh, F.hardswish, F.hardsigmoid, F.relu6, F.silu, F.gelu, F.leaky_relu,
+    lambda x: F.leaky_relu(x, 0.3), lambda x: x.clamp(-1, 2), lambda x: x * torch.sigmoid(x)])
+def test_activation_joins_the_convolution(activation):
+    _, seen = fused(Conv(activation), torch.randn(2, 8, 6, 6) * 3)
+    assert seen["_convolution_pointwise"] == 1
+    assert not {"relu", "exp", "erf", "minimum", "maximum", "where", "sigmoid", "tanh", "mul", "div"} & set(seen)
+
+
+@pytest.mark.parametrize("settings", [dict(groups=8), dict(groups=2), dict(stride=2), dict(dilation=2), dict(bias=False)])
+def test_geometry(settings):
+    fused(Conv(torch.relu, **settings), torch.randn(2, 8, 9, 9))
+
+
+def test_residual_and_relu():
+    x = torch.randn(2, 8, 6, 6)
+    gm, seen = fused(Conv(lambda y, r: torch.relu(y + r)), x, torch.randn(2, 8, 6, 6).to(memory_format=torch.channels_last))
+    assert seen["_convolution_pointwise"] == 1 and not {"add", "relu"} & set(seen)
+
+
+def test_residual_that_broadcasts_stays_a_loop():
+    _, seen = fused(Conv(lambda y, r: torch.relu(y + r)), torch.randn(2, 8, 6, 6), torch.randn(8, 1, 1))
+    assert seen["add"] == 1
+
+
+def test_inner_result_read_elsewhere_is_not_swallowed():
+    _, seen = fused(Conv(lambda y: (F.hardswish(y), y * 2)), torch.randn(2, 8, 6, 6))
+    assert seen["maximum"] == 1
+
+
+def test_two_convolutions_added():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Conv2d(8, 4, 1), nn.Conv2d(8, 4, 3, padding=1)
+
+        def forward(self, x):
+            return torch.relu(self.a(x) + self.b(x))
+    _, seen = fused(Two(), torch.randn(2, 8, 6, 6), count=2)
+    assert not {"add", "relu"} & set(seen)
+
+
+def test_weight_that_is_no_parameter_is_left_alone():
+    class Functional(nn.Module):
+        def forward(self, x, w):
+            return torch.relu(F.conv2d(x, w))
+    fused(Functional(), torch.randn(2, 8, 6, 6), torch.randn(4, 8, 3, 3), count=0)
