@@ -14,6 +14,7 @@ from .core import TABLE, Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, decompositions, elementwise, rule
 from .expand import expand
 from .kinds import kind
+from .lazy import LazyGraphModule
 from .ops import *  # noqa: F403
 from .promote import Kind, result_dtype
 from .report import coverage, table

@@ -16,6 +16,7 @@ from . import ops as p
 from .core import Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, decompositions
 from .kinds import kind
+from .lazy import LazyGraphModule
 from .meta import is_dense, same_layout
 
 _KEPT_BY_NODE = ("val", "fallback")
@@ -32,7 +33,7 @@ def expand(gm: fx.GraphModule, table: Mapping[Any, Callable[..., Any]] | None = 
         for node in gm.graph.nodes:
             expansion.visit(node)
     _remove_dead(expansion.recorder.graph)
-    result = fx.GraphModule(gm, expansion.recorder.graph)
+    result = LazyGraphModule(gm, expansion.recorder.graph)
     result.meta.update(gm.meta)
     return result
 
@@ -96,7 +97,7 @@ class _Expansion:
         return arg
 
     def fallback(self, node: fx.Node, args: Any, kwargs: Any, why: str) -> Any:
-        """The same call in the new graph. Equal calls are shared unless they draw random numbers."""
+        """The same call in the new graph."""
         val = node.meta.get("val")
         self.recorder.origin = {**self.recorder.origin, "fallback": why}
         if isinstance(val, (tuple, list)):

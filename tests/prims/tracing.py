@@ -1,6 +1,7 @@
 """A tiny ATen tracer on real tensors, for tests of ``expand`` alone: records what the dispatcher sees, in-place calls made functional."""
 from __future__ import annotations
 
+import operator
 from typing import Any, Callable
 
 import torch
@@ -48,7 +49,7 @@ class _Recorder(TorchDispatchMode):
             node.meta["val"] = out
             for i, part in enumerate(out):
                 if isinstance(part, torch.Tensor):
-                    item = self.graph.call_function(__import__("operator").getitem, (node, i))
+                    item = self.graph.call_function(operator.getitem, (node, i))
                     item.meta["val"] = part
                     self.bind(part, item)
         else:
@@ -57,7 +58,7 @@ class _Recorder(TorchDispatchMode):
 
     def functional(self, func: Any, args: Any) -> Any:
         packet, overload = func._schema.name.split("::")[1], func._schema.overload_name or "default"
-        if not packet.endswith("_") or packet.endswith("__") or args[0]._is_view():
+        if torch.Tag.inplace_view in func.tags or not packet.endswith("_") or packet.endswith("__") or args[0]._is_view():
             raise Untraceable(str(func))
         packet = packet.rstrip("_")
         op = getattr(getattr(torch.ops.aten, packet, None), overload, None)

@@ -11,9 +11,8 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import broadcast_shapes, numel
-from ..promote import computation_dtype
-from .pointwise import add, mul
-from .registry import NoRule, broadcast_to, rule
+from ..promote import computation_dtype, opmath_dtype
+from .registry import NoRule, broadcast_to, number, opmath, rule
 
 Ints = Sequence[int]
 
@@ -58,16 +57,27 @@ def dot(a: Value, b: Value) -> Value:
 
 @rule("addmv")
 def addmv(bias: Value, a: Value, v: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    product = mul(mv(a, v), alpha) if alpha != 1 else mv(a, v)
-    return add(mul(bias, beta) if beta != 1 else bias, product) if beta != 0 else product
+    return _blend(bias, mv(a, v), beta, alpha)
+
+
+def _blend(bias: Value, product: Value, beta: Any, alpha: Any) -> Value:
+    """beta * bias + alpha * product in the opmath dtype; bias is not read when beta is 0."""
+    dtype, wide = product.dtype, opmath(product)
+    result = wide * number(alpha, wide.dtype)
+    if beta != 0:
+        result = result + broadcast_to(p.convert(bias, wide.dtype), product.shape) * number(beta, wide.dtype)
+    return p.convert(result, dtype)
 
 
 @rule("addr")
 def addr(x: Value, a: Value, b: Value, *, beta: Any = 1, alpha: Any = 1) -> Value:
-    if computation_dtype(x, a, b) is torch.bool:
+    dtype = computation_dtype(x, a, b)
+    if dtype is torch.bool:
         raise NoRule("addr of bool")
-    outer = mul(mul(p.reshape(a, (*a.shape, 1)), p.reshape(b, (1, *b.shape))), alpha)
-    return add(mul(x, beta), outer) if beta != 0 else outer
+    shape = (a.shape[0], b.shape[0])
+    wide = opmath_dtype(dtype)
+    outer = p.broadcast_in_dim(p.convert(a, wide), shape, (0,)) * p.broadcast_in_dim(p.convert(b, wide), shape, (1,))
+    return p.convert(_blend(x, outer, beta, alpha), dtype)
 
 
 @rule("linear")

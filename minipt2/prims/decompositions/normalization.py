@@ -90,14 +90,14 @@ def _centred(g: Value, normal: Value, dims: Sequence[int]) -> Value:
 # Batch normalisation
 
 def _batch_norm(x: Value, weight: V, bias: V, mean: Value, rstd: Value) -> Value:
-    """Normalise with per-channel statistics in the opmath dtype."""
+    """Normalise with per-channel statistics in the opmath dtype: on a CPU eager folds them into one factor and one term per channel."""
     wide = opmath(x)
-    out = (wide - _channel(mean, wide)) * _channel(rstd, wide)
-    if weight is not None:
-        out = out * _channel(weight, wide)
-    if bias is not None:
-        out = out + _channel(bias, wide)
-    return p.convert(out, x.dtype)
+    scale = rstd if weight is None else rstd * p.convert(weight, rstd.dtype)
+    if x.device.type == "cpu":
+        shift = -mean * scale if bias is None else p.convert(bias, rstd.dtype) - mean * scale
+        return p.convert(wide * _channel(scale, wide) + _channel(shift, wide), x.dtype)
+    out = (wide - _channel(mean, wide)) * _channel(scale, wide)
+    return p.convert(out if bias is None else out + _channel(bias, wide), x.dtype)
 
 
 def batch_norm_training(x: Value, weight: V, bias: V, running_mean: V, running_var: V, momentum: float,
@@ -127,7 +127,7 @@ def batch_norm_inference(x: Value, weight: V, bias: V, running_mean: Value, runn
     return _batch_norm(x, weight, bias, p.convert(running_mean, wide.dtype), rstd)
 
 
-def _check_batch(x: Value, *rest: V) -> None:
+def _check_batch(x: Value) -> None:
     if x.numel() == 0 or x.ndim < 2:
         raise NoRule("batch norm of an empty tensor")
 
@@ -189,17 +189,17 @@ def native_batch_norm_backward(grad: Value, x: Value, weight: V, running_mean: V
         mean, rstd = p.convert(save_mean, wide.dtype), p.convert(save_rstd, wide.dtype)
     else:
         mean, rstd = p.convert(running_mean, wide.dtype), p.rsqrt(p.convert(running_var, wide.dtype) + eps)
-    normal = (wide - _channel(mean, wide)) * _channel(rstd, wide)
-    sum_g, sum_gn = p.sum(g, dims), p.sum(g * normal, dims)
-    scale = rstd if weight is None else rstd * p.convert(weight, rstd.dtype)
+    centred = wide - _channel(mean, wide)
+    sum_g, sum_gc = p.sum(g, dims), p.sum(g * centred, dims)
     grad_x = None
     if output_mask[0]:
         if train:
             count = float(numel([x.shape[d] for d in dims]))
-            g = g - _channel(sum_g / count, wide) - normal * _channel(sum_gn / count, wide)
+            g = g - centred * _channel(sum_gc * rstd * rstd / count, wide) - _channel(sum_g / count, wide)
+        scale = rstd if weight is None else rstd * p.convert(weight, rstd.dtype)
         grad_x = p.convert(g * _channel(scale, wide), x.dtype)
     kept = weight.dtype if weight is not None else x.dtype
-    return (grad_x, p.convert(sum_gn, kept) if output_mask[1] else None, p.convert(sum_g, kept) if output_mask[2] else None)
+    return (grad_x, p.convert(sum_gc * rstd, kept) if output_mask[1] else None, p.convert(sum_g, kept) if output_mask[2] else None)
 
 
 @rule("batch_norm_backward")

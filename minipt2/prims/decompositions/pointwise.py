@@ -215,12 +215,12 @@ def clamp_max(x: Value, max: Any) -> Value:
     return clamp(x, None, max)
 
 
-@elementwise("addcmul", operands=3)
+@elementwise("addcmul", operands=3, opmath=True)
 def addcmul(x: Value, a: Value, b: Value, *, value: Any = 1) -> Value:
     return x + _scaled(a, value) * b
 
 
-@elementwise("addcdiv", operands=3)
+@elementwise("addcdiv", operands=3, opmath=True)
 def addcdiv(x: Value, a: Value, b: Value, *, value: Any = 1) -> Value:
     return x + _scaled(a, value) / b
 

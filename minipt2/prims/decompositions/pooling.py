@@ -41,7 +41,7 @@ def _spread(grad: Value, shape: Ints, kernel: Ints) -> Value:
 @rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")
 def adaptive_avg_pool(x: Value, output_size: Ints) -> Value:
     sizes = x.shape[-len(output_size):]
-    if x.numel() == 0 or any(out == 0 or size % out for size, out in zip(sizes, output_size)):
+    if x.numel() == 0 or not x.dtype.is_floating_point or any(out == 0 or size % out for size, out in zip(sizes, output_size)):
         raise NoRule("adaptive pooling with windows of different sizes")
     return _blocks(x, output_size, [size // out for size, out in zip(sizes, output_size)])
 
@@ -68,7 +68,7 @@ def _tiles(x: Value, kernel: Ints, stride: Ints, padding: Ints, divisor: int | N
     kernel = list(kernel)
     stride = (list(stride) * len(kernel) if len(stride) == 1 else list(stride)) or kernel
     sizes = x.shape[-len(kernel):]
-    if x.numel() == 0 or stride != kernel or any(padding) or divisor or any(s % k for s, k in zip(sizes, kernel)):
+    if x.numel() == 0 or not x.dtype.is_floating_point or stride != kernel or any(padding) or divisor or any(s % k for s, k in zip(sizes, kernel)):
         raise NoRule("average pooling with overlapping or padded windows")
     return [s // k for s, k in zip(sizes, kernel)], kernel
 
