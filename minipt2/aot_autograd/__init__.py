@@ -9,10 +9,8 @@ The order: ``trace`` (record forward and gradient) -> ``functionalize`` -> ``sim
 save) -> compilers -> ``runtime``. Upstream: ``torch._functorch.aot_autograd`` and ``torch._functorch.partitioners``.
 """
 from .compile import aot_compile, aot_eager
-from .functionalize import Mutation, functionalize
-from .partition import min_cut, partition, split
+from .partition import min_cut, split
 from .runtime import Compiled
 from .trace import Tracer, trace_joint
 
-__all__ = ["Compiled", "Mutation", "Tracer", "aot_compile", "aot_eager", "functionalize", "min_cut", "partition", "split",
-           "trace_joint"]
+__all__ = ["Compiled", "Tracer", "aot_compile", "aot_eager", "min_cut", "split", "trace_joint"]
