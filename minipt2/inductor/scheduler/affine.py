@@ -1,0 +1,255 @@
+"""``Index``: an index expression as ``const + sum(coefficient * term)``, in plain integers.
+
+The scheduler compares, splits and reorders thousands of index expressions a graph; sympy takes tens of microseconds for what
+a dict of integers does in one. A term is the name of a loop variable (``p0``), of an indirect index (``i0``), or an atom that
+stays opaque: ``Quot(index, k)`` for ``index // k``, ``Rem(index, k)`` for ``index % k``, ``Opaque(expr)`` for anything else.
+Coefficients and sizes are ints; sizes that are symbols stay sympy expressions, and rules that need numbers leave them alone.
+Upstream: ``torch._inductor.sizevars`` and ``dependencies.MemoryDep``.
+"""
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Iterator, Mapping, NamedTuple
+
+import sympy
+
+
+class Index:
+    """Immutable sum of terms. Equal sums are equal and hash alike."""
+
+    __slots__ = ("const", "terms", "_hash")
+
+    def __init__(self, const: Any = 0, terms: Mapping[Any, Any] | None = None):
+        self.const = const
+        self.terms: dict[Any, Any] = {t: c for t, c in terms.items() if c != 0} if terms else {}
+        self._hash: int | None = None
+
+    @staticmethod
+    def var(name: str) -> "Index":
+        return Index(0, {name: 1})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self.const == other.const and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash((self.const, frozenset(self.terms.items())))
+        return self._hash
+
+    def __repr__(self) -> str:
+        parts = [str(t) if c == 1 else f"{c}*{t}" for t, c in self.terms.items()]
+        return " + ".join(parts + ([str(self.const)] if self.const != 0 or not parts else []))
+
+    def __add__(self, other: "Index") -> "Index":
+        terms = dict(self.terms)
+        for t, c in other.terms.items():
+            terms[t] = terms.get(t, 0) + c
+        return Index(self.const + other.const, terms)
+
+    def scale(self, k: Any) -> "Index":
+        return Index(self.const * k, {t: c * k for t, c in self.terms.items()})
+
+    def stride(self, name: str) -> Any:
+        """Coefficient of a variable; 0 when it does not occur as a plain term."""
+        return self.terms.get(name, 0)
+
+    def names(self) -> frozenset[str]:
+        """All variables, those inside atoms included."""
+        return _names(self)
+
+    def is_affine(self) -> bool:
+        return all(isinstance(t, str) for t in self.terms)
+
+    def subs(self, mapping: Mapping[str, "Index"], sizes: Mapping[str, Any]) -> "Index":
+        """Replace variables; quotients and remainders are simplified under the new ranges ``sizes``."""
+        if not any(n in mapping for n in self.names()):
+            return self
+        const, terms = self.const, {}
+        for t, c in self.terms.items():
+            new = mapping.get(t) if isinstance(t, str) else _subs_atom(t, mapping, sizes)
+            if new is None:
+                terms[t] = terms.get(t, 0) + c
+                continue
+            const = const + c * new.const
+            for u, d in new.terms.items():
+                terms[u] = terms.get(u, 0) + c * d
+        return Index(const, terms)
+
+    def bounds(self, sizes: Mapping[str, Any]) -> tuple[int, int] | None:
+        """Least and greatest value under ``0 <= v < sizes[v]``; None when unknown."""
+        lo = hi = self.const
+        if not isinstance(lo, int):
+            return None
+        for t, c in self.terms.items():
+            top = _top(t, sizes)
+            if top is None or not isinstance(c, int):
+                return None
+            lo, hi = (lo + c * top, hi) if c < 0 else (lo, hi + c * top)
+        return lo, hi
+
+
+class Quot(NamedTuple):
+    """``arg // k`` for a non-negative ``arg``."""
+
+    arg: Index
+    k: int
+
+    def __str__(self) -> str:
+        return f"({self.arg})//{self.k}"
+
+
+class Rem(NamedTuple):
+    """``arg % k`` for a non-negative ``arg``."""
+
+    arg: Index
+    k: int
+
+    def __str__(self) -> str:
+        return f"({self.arg})%{self.k}"
+
+
+class Opaque(NamedTuple):
+    """A sympy expression with no integer form here."""
+
+    expr: sympy.Expr
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+
+ZERO = Index()
+
+
+@lru_cache(maxsize=65536)
+def _names(index: Index) -> frozenset[str]:
+    out: set[str] = set()
+    for t in index.terms:
+        if isinstance(t, str):
+            out.add(t)
+        elif isinstance(t, Opaque):
+            out.update(s.name for s in t.expr.free_symbols)
+        else:
+            out |= _names(t.arg)
+    return frozenset(out)
+
+
+def _top(term: Any, sizes: Mapping[str, Any]) -> int | None:
+    """Greatest value of a term; its least is 0."""
+    if isinstance(term, str):
+        n = sizes.get(term)
+        return n - 1 if isinstance(n, int) else None
+    if isinstance(term, Opaque):
+        return None
+    inner = term.arg.bounds(sizes)
+    if isinstance(term, Rem):
+        return term.k - 1 if inner is None else min(term.k - 1, max(inner[1], 0))
+    return None if inner is None else max(inner[1], 0) // term.k
+
+
+def quot(a: Index, k: Any, sizes: Mapping[str, Any]) -> Index:
+    """``a // k``, with multiples of ``k`` taken out and what is smaller than ``k`` dropped."""
+    whole, rest = _divide(a, k, sizes)
+    if rest is None:
+        return whole
+    if len(rest.terms) == 1 and rest.const == 0:
+        (t, c), = rest.terms.items()
+        if c == 1 and isinstance(t, Quot):  # (x // m) // k == x // (m*k)
+            return whole + quot(t.arg, t.k * k, sizes)
+    return whole + Index(0, {Quot(rest, k): 1})
+
+
+def rem(a: Index, k: Any, sizes: Mapping[str, Any]) -> Index:
+    """``a % k`` likewise."""
+    whole, rest = _divide(a, k, sizes)
+    return a + whole.scale(-k) if rest is None else Index(0, {Rem(rest, k): 1})
+
+
+def _divide(a: Index, k: Any, sizes: Mapping[str, Any]) -> tuple[Index, Index | None]:
+    """(multiples of ``k`` in ``a``, the rest); the rest is None when it lies in [0, k)."""
+    if not isinstance(k, int) or not isinstance(a.const, int):
+        return ZERO, a
+    if all(isinstance(c, int) and c % k == 0 for c in a.terms.values()) and a.const % k == 0:
+        return Index(a.const // k, {t: c // k for t, c in a.terms.items()}), None
+    multiples = {t: c for t, c in a.terms.items() if isinstance(c, int) and c % k == 0}
+    rest = Index(a.const % k, {t: c for t, c in a.terms.items() if t not in multiples})
+    limits = rest.bounds(sizes)
+    if limits is None or limits[0] < 0:  # C rounds towards zero: only non-negative rests may stand alone
+        limits = a.bounds(sizes)
+        return (ZERO, None) if limits is not None and 0 <= limits[0] and limits[1] < k else (ZERO, a)
+    whole = Index(a.const // k, {t: c // k for t, c in multiples.items()})
+    return whole, None if limits[1] < k else rest
+
+
+def _subs_atom(atom: Any, mapping: Mapping[str, Index], sizes: Mapping[str, Any]) -> Index | None:
+    if isinstance(atom, Opaque):
+        symbols = {s: to_sympy(mapping[s.name]) for s in atom.expr.free_symbols if s.name in mapping}
+        return from_sympy(atom.expr.xreplace(symbols)) if symbols else None
+    if not any(n in mapping for n in atom.arg.names()):
+        return None
+    arg = atom.arg.subs(mapping, sizes)
+    return quot(arg, atom.k, sizes) if isinstance(atom, Quot) else rem(arg, atom.k, sizes)
+
+
+def number(e: Any) -> Any:
+    """A known number as int, anything else as it is."""
+    return int(e) if isinstance(e, int) or getattr(e, "is_Integer", False) else e
+
+
+@lru_cache(maxsize=65536)
+def from_sympy(e: sympy.Expr) -> Index:
+    """Convert an index expression of the loop IR (``+``, ``*``, ``FloorDiv``, ``Mod`` over integer symbols)."""
+    if e.is_Integer:
+        return Index(int(e))
+    if e.is_Symbol:
+        return Index(0, {e.name: 1})
+    if e.is_Add:
+        total = ZERO
+        for arg in e.args:
+            total = total + from_sympy(arg)
+        return total
+    if e.is_Mul:
+        c, rest = e.as_coeff_Mul()
+        if c.is_Integer and c != 1:
+            return from_sympy(rest).scale(int(c))
+        expanded = e.expand()
+        return from_sympy(expanded) if expanded.is_Add else Index(0, {Opaque(e): 1})
+    if type(e).__name__ in ("FloorDiv", "Mod") and e.args[1].is_Integer:
+        kind = Quot if type(e).__name__ == "FloorDiv" else Rem
+        return Index(0, {kind(from_sympy(e.args[0]), int(e.args[1])): 1})
+    return Index(0, {Opaque(e): 1})
+
+
+def to_sympy(index: Index) -> sympy.Expr:
+    """Back again, for opaque expressions."""
+    from ...shapes import FloorDiv, Mod
+    total = sympy.sympify(index.const)
+    for t, c in index.terms.items():
+        if isinstance(t, str):
+            e = sympy.Symbol(t, integer=True, nonnegative=True)
+        elif isinstance(t, Opaque):
+            e = t.expr
+        else:
+            e = (FloorDiv if isinstance(t, Quot) else Mod)(to_sympy(t.arg), sympy.Integer(t.k))
+        total = total + c * e
+    return total
+
+
+def atoms(index: Index) -> Iterator[Any]:
+    """Quotients and remainders in ``index``, outermost first."""
+    for t in index.terms:
+        if isinstance(t, (Quot, Rem)):
+            yield t
+            yield from atoms(t.arg)
+
+
+def split_point(index: Index, sizes: Mapping[str, Any]) -> tuple[str, int] | None:
+    """(variable, inner size) at which one variable must be split to make progress towards an affine index; None: there is none."""
+    for atom in atoms(index):
+        for t, c in atom.arg.terms.items():
+            n = sizes.get(t) if isinstance(t, str) else None
+            if not isinstance(n, int) or not isinstance(c, int) or c <= 0 or atom.k % c:
+                continue
+            f = atom.k // c
+            if 1 < f < n and n % f == 0:
+                return t, f
+    return None
