@@ -28,7 +28,8 @@ import torch
 from ..config import config
 from ..errors import BackendError, CompilerNotFound
 
-FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-w")
+FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+         "-ffp-contract=off", "-w")
 """No ``-ffast-math``: NaN, infinities and signed zeros keep their meaning."""
 _MAGIC = b"minipt2\0"
 _loaded: dict[str, ctypes.CDLL] = {}
