@@ -48,90 +48,112 @@ class Entry:
         self.guard, self.manager = guard, manager
 
 
+class CodeRecord:
+    """What one callback knows of one code object (kept alive, so that its ``id`` stays its own)."""
+
+    __slots__ = ("code", "entries", "left_alone", "__weakref__")
+
+    def __init__(self, code: CodeType):
+        self.code, self.entries, self.left_alone = code, [], False
+
+
 class FrameCallback:
     """Decides about frames for one ``optimize`` call; C tells entries of different callbacks apart by identity."""
 
     def __init__(self, backend: Backend, fullgraph: bool, dynamic: bool | None):
         self.backend, self.fullgraph, self.dynamic = backend, fullgraph, dynamic
-        self.entries: dict[CodeType, list[Entry]] = {}
-        self.left_alone: set[CodeType] = set()
+        self.records: dict[int, CodeRecord] = {}
         _callbacks.add(self)
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> hook.Decision:
         code = frame.f_code
         if skipped_as_frame(code) or code.co_flags & _NOT_FRAMES or code.co_name in _NEVER_NAMES:
             return hook.skip_code()
-        if code in self.left_alone:
+        record = self.records.get(id(code))
+        if record is None:
+            record = self.records[id(code)] = CodeRecord(code)
+        if record.left_alone:
             return hook.skip_once()
         with _lock:
             _tracing.depth = getattr(_tracing, "depth", 0) + 1
             try:
-                return self._compile(frame, code)
+                return self._compile(frame, record)
             finally:
                 _tracing.depth -= 1
 
-    def _compile(self, frame: Any, code: CodeType) -> hook.Decision:
-        entries = self.entries.setdefault(code, [])
-        if entries and not self._may_recompile(frame, code, entries):
+    def _compile(self, frame: Any, record: CodeRecord) -> hook.Decision:
+        if record.entries and not self._may_recompile(frame, record):
             return hook.skip_once()
         try:
             compiled = compile_frame(frame, self.backend, self.fullgraph)
         except SkipFrame as skip:
             if self.fullgraph:
-                raise Unsupported("MP900", f"{code.co_qualname} cannot be captured: {skip}") from skip
-            return self._leave_alone(code, str(skip))
-        except Unsupported:
-            if self.fullgraph:
-                raise
-            raise
+                raise Unsupported("MP900", f"{record.code.co_qualname} cannot be captured: {skip}") from skip
+            return self._leave_alone(record, str(skip))
         except Exception as error:
             if config.raise_internal_errors or self.fullgraph:
                 raise
-            return self._leave_alone(code, f"{type(error).__name__}: {error}", internal=True)
-        return self._keep(frame, code, compiled, entries)
+            return self._leave_alone(record, f"{type(error).__name__}: {error}", internal=True)
+        return self._keep(frame, record, compiled)
 
-    def _keep(self, frame: Any, code: CodeType, compiled: Compiled, entries: list[Entry]) -> hook.Decision:
+    def _keep(self, frame: Any, record: CodeRecord, compiled: Compiled) -> hook.Decision:
+        name = record.code.co_qualname
         guard = compile_guards(compiled.guards, frame.f_globals)
-        manager = hook.GuardManager(guard, code.co_qualname)
-        entries.append(Entry(guard, manager))
-        trace.artifact("guards", code.co_qualname, lambda: (code, compiled.guards))
-        if not guard(frame.f_locals):
-            failed = guard.explain(frame.f_locals)
+        trace.artifact("guards", name, lambda: (record.code, compiled.guards))
+        failed = guard.explain(frame.f_locals) if not guard.check(frame.f_locals) else None
+        if failed is not None:
             if config.raise_internal_errors:
-                raise AssertionError(f"guards of {code.co_qualname} fail for the frame they were made from: {failed}")
-            return self._leave_alone(code, f"unstable guard: {failed}", internal=True)
-        return hook.run(hook.GuardedCode(compiled.code, manager, code.co_qualname))
+                raise AssertionError(f"guards of {name} fail for the frame they were made from: {failed}")
+            return self._leave_alone(record, f"unstable guard: {failed}", internal=True)
+        manager = hook.GuardManager(guard.check, name)
+        record.entries.append(Entry(guard, manager))
+        guard.on_death(_dropper(weakref.ref(record), weakref.ref(manager)))
+        return hook.run(hook.GuardedCode(compiled.code, manager, name))
 
-    def _may_recompile(self, frame: Any, code: CodeType, entries: list[Entry]) -> bool:
+    def _may_recompile(self, frame: Any, record: CodeRecord) -> bool:
+        code, entries = record.code, record.entries
         reasons = [entry.guard.explain(frame.f_locals) for entry in entries]
         limit = config.recompile_limit * (RESUME_LIMIT_FACTOR if is_resume_code(code) else 1)
         if len(entries) >= limit:
-            self.left_alone.add(code)
+            record.left_alone = True
             warnings.warn(
                 f"minipt2: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {len(entries)} times, "
                 f"config.recompile_limit; it runs eagerly from now on. The last check that failed: {reasons[-1]}",
-                stacklevel=3,
+                stacklevel=4,
             )
             return False
         trace.count("recompiles")
         trace.artifact("recompiles", code.co_qualname, lambda: (code, reasons))
         return True
 
-    def _leave_alone(self, code: CodeType, reason: str, internal: bool = False) -> hook.Decision:
-        self.left_alone.add(code)
+    def _leave_alone(self, record: CodeRecord, reason: str, internal: bool = False) -> hook.Decision:
+        record.left_alone = True
+        name = record.code.co_qualname
         trace.count("skipped_frames")
-        trace.artifact("skipped", code.co_qualname, lambda: (code, reason))
+        trace.artifact("skipped", name, lambda: (record.code, reason))
         if internal:
-            warnings.warn(f"minipt2 could not compile {code.co_qualname} and runs it eagerly: {reason}", stacklevel=4)
+            warnings.warn(f"minipt2 could not compile {name} and runs it eagerly: {reason}", stacklevel=5)
         return hook.skip_once()
 
     def drop(self) -> None:
         """Forget all entries, in C too."""
-        for entries in self.entries.values():
-            for entry in entries:
+        for record in self.records.values():
+            for entry in record.entries:
                 entry.manager.invalidate()
-        self.entries.clear()
-        self.left_alone.clear()
+        self.records.clear()
+
+
+def _dropper(record: "weakref.ref[CodeRecord]", manager: "weakref.ref[hook.GuardManager]") -> Callable[[], None]:
+    """Drops one entry when an object it was made for dies."""
+
+    def drop() -> None:
+        owner, dead = record(), manager()
+        if owner is None or dead is None:
+            return
+        owner.entries = [entry for entry in owner.entries if entry.manager is not dead]
+        dead.invalidate()
+
+    return drop
 
 
 def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic: bool | None = None) -> Callable:

@@ -181,6 +181,9 @@ class FrameTranslator(Translator):
         try:
             self._materialise(cg, self.stack, [v for _, v in restored])
         except Unsupported as error:
+            earlier = getattr(error, "step", None)
+            if earlier is not None and earlier < self.output.step:
+                raise Restart(earlier, reason) from error
             raise SkipFrame(f"{reason.reason}; {error.reason}") from error
         for name, _ in reversed(restored):
             cg.add("STORE_FAST", name)

@@ -12,11 +12,11 @@ import types
 from types import CodeType
 from typing import Any, Callable, Iterable, Sequence
 
-from .bytecode import Instruction, assemble, clone, decode_cached, ops
+from .bytecode import Instruction, assemble, clone, liveness, ops
+from .per_code import PerCode
+from .translator import program_of
 
 _STACK = "__minipt2_stack"
-_resume_codes: dict[tuple, CodeType] = {}
-_known: set[CodeType] = set()
 
 
 class Tail(tuple):
@@ -37,17 +37,10 @@ def is_resume_code(code: CodeType) -> bool:
     return code in _known
 
 
-def live_names(code: CodeType) -> list[frozenset[str]]:
-    """Live-in names per instruction of ``code`` (computed once per code object)."""
-    found = _liveness.get(code)
-    if found is None:
-        from .bytecode import liveness
-
-        found = _liveness[code] = liveness(decode_cached(code))
-    return found
-
-
-_liveness: dict[CodeType, list[frozenset[str]]] = {}
+live_names = PerCode(lambda code: liveness(program_of(code).instructions))
+"""Live-in names per instruction of a code object."""
+_continuations: PerCode[dict[tuple, CodeType]] = PerCode(lambda code: {})
+_known = PerCode(lambda code: True)
 
 
 def split(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) -> CodeType:
@@ -56,15 +49,16 @@ def split(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) 
     Its parameters are the stack's values (``nulls`` says which slots are NULL and get none), then the locals ``names``.
     Cells of the original, own and free, all become free variables.
     """
-    key = (code, at, tuple(nulls), tuple(names))
-    if key not in _resume_codes:
-        made = _resume_codes[key] = _make(code, at, nulls, names)
-        _known.add(made)
-    return _resume_codes[key]
+    key = (at, tuple(nulls), tuple(names))
+    made = _continuations(code)
+    if key not in made:
+        made[key] = _make(code, at, nulls, names)
+        _known(made[key])
+    return made[key]
 
 
 def _make(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) -> CodeType:
-    body, new = clone(decode_cached(code))
+    body, new = clone(program_of(code).instructions)
     target = body[at]
     free = tuple(dict.fromkeys((*code.co_cellvars, *code.co_freevars)))
     slots = [f"{_STACK}{i}" for i, null in enumerate(nulls) if not null]
@@ -124,7 +118,7 @@ def trivial_tail(instructions: Sequence[Instruction], at: int) -> list[Instructi
 
 def prologue(code: CodeType) -> list[Instruction]:
     """Copies of the instructions that make the frame's cells, up to and with RESUME."""
-    instructions = decode_cached(code)
+    instructions = program_of(code).instructions
     for i, instr in enumerate(instructions):
         if instr.op == "RESUME":
             return clone(instructions[: i + 1])[0]
@@ -150,7 +144,7 @@ def continuation(code: CodeType, f_globals: dict, at: int, nulls: Sequence[bool]
 
     ``tail_call``: this is a resume function itself, so hand the next one to ``run_resumed`` instead of calling it.
     """
-    direct = trivial_tail(decode_cached(code), at)
+    direct = trivial_tail(program_of(code).instructions, at)
     if direct is not None:
         return direct
     names = list(names)

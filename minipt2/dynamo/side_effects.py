@@ -146,4 +146,4 @@ def is_new(var: Variable) -> bool:
 
 
 def is_new_cell(cell: "CellVariable") -> bool:
-    return cell.name is None and cell.source is None
+    return cell.name is None and cell.real is None

@@ -6,13 +6,13 @@ Upstream: ``torch/_dynamo/symbolic_convert.py``.
 """
 from __future__ import annotations
 
-import functools
 import inspect
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Iterable
 
 from ..errors import Unsupported, UserFrame
-from .bytecode import Instruction, decode_cached
+from .bytecode import Instruction, decode
+from .per_code import PerCode
 from .variables.base import ObservedException, Variable, unsupported
 from .variables.constant import ConstantVariable
 from .variables.functions import CellVariable, GeneratorVariable, bind_arguments
@@ -40,15 +40,13 @@ class Program:
     def __init__(self, code: CodeType):
         from .opcodes import handler_for
 
-        self.instructions: tuple[Instruction, ...] = decode_cached(code)
+        self.instructions: tuple[Instruction, ...] = tuple(decode(code))
         self.handlers = [handler_for(instr) for instr in self.instructions]
         self.index = {instr: i for i, instr in enumerate(self.instructions)}
         self.user_frames: dict[int | None, UserFrame] = {}
 
 
-@functools.lru_cache(maxsize=4096)
-def program_of(code: CodeType) -> Program:
-    return Program(code)
+program_of = PerCode(Program)
 
 
 class Raised:
@@ -187,7 +185,7 @@ class Translator:
             value = cell.real.cell_contents
         except ValueError:
             return None
-        cell.contents = self.wrap_or_constant(value, cell.source)
+        cell.contents = self.wrap_or_constant(value, cell.contents_source)
         return cell.contents
 
     def load_global(self, name: str) -> Variable:

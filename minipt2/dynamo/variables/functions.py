@@ -9,6 +9,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...errors import Unsupported
 from .base import ObservedException, Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
@@ -103,7 +104,7 @@ class UserFunctionVariable(FunctionVariable):
             if self.source is not None:
                 tx.output.guard(self.source, "HASATTR", (name, False))
             raise observed(AttributeError, *error.args) from None
-        if name in ("__code__", "__globals__", "__closure__"):
+        if name in ("__globals__", "__closure__"):
             unsupported("MP209", f"attribute {name!r} of {self.describe()}")
         return tx.wrap_attribute(value, self.source, name)
 
@@ -173,7 +174,9 @@ class NestedFunctionVariable(FunctionVariable):
             return tx.constant(facts[name])
         if name == "__defaults__":
             return tx.tuple(self.defaults) if self.defaults else tx.constant(None)
-        if name == "__dict__" or name in ("__annotations__", "__code__", "__globals__", "__closure__", "__call__", "__get__"):
+        if name == "__code__":
+            return tx.wrap_constant(self.code)
+        if name == "__dict__" or name in ("__annotations__", "__globals__", "__closure__", "__call__", "__get__"):
             unsupported("MP209", f"attribute {name!r} of {self.describe()}")
         raise observed(AttributeError, f"'function' object has no attribute {name!r}")
 
@@ -282,6 +285,8 @@ class GeneratorVariable(Variable):
             raise observed(StopIteration)
         if self.started:
             self.child.push(value)
+        else:
+            self.start_step = tx.output.step
         self.started = True
         return self._run(tx, None)
 
@@ -334,7 +339,9 @@ class GeneratorVariable(Variable):
 
     def reconstruct(self, cg: "Emitter") -> None:
         if self.started:
-            unsupported("MP903", "a generator that has started cannot be handed to code outside the graph")
+            error = Unsupported("MP903", "a generator that has started cannot be handed to code outside the graph")
+            error.step = self.start_step  # break there instead
+            raise error
         fn, args, kwargs = self.remake
         cg.call_value(fn, args, kwargs)
 
