@@ -26,6 +26,8 @@ from .functions import UserFunctionVariable, UserMethodVariable
 from .iterators import ExistingIterator
 from .lists import DequeVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
 from .misc import (
+    FROZEN_TYPES,
+    FrozenVariable,
     LoggerVariable,
     LruCacheVariable,
     NumpyVariable,
@@ -88,6 +90,8 @@ def from_constant(value: Any) -> Variable:
         return NamedTupleVariable([from_constant(v) for v in value], cls=type(value))
     if callable(value) and isinstance(value, C_CALLABLES):
         return _callable_variable(value, None)
+    if isinstance(value, FROZEN_TYPES):
+        return FrozenVariable(value)
     if isinstance(value, (torch.Tensor, torch.nn.Module, types.GeneratorType)):
         unsupported("MP209", f"a {type(value).__name__} that is not reachable from the frame")
     return UserObjectVariable(type(value), real=value)
@@ -139,7 +143,7 @@ def _named_tuple(tx, value, source):
         return NamedTupleVariable([wrap(tx, item, None) for item in value], cls=type(value))
     _type_guard(tx, value, source)
     note_class(tx, value, source)
-    return NamedTupleVariable.existing(tx, value, source, cls=type(value))
+    return NamedTupleVariable.existing(tx, value, source, type(value))
 
 
 def _dict(cls: type) -> Callable:
@@ -149,7 +153,7 @@ def _dict(cls: type) -> Callable:
             var.cls = type(value)
             return var
         _type_guard(tx, value, source)
-        return cls.existing(tx, value, source, cls=type(value))
+        return cls.existing(tx, value, source, type(value))
 
     return handler
 
@@ -193,14 +197,16 @@ def _function(tx, value, source):
     var = _function_variable(value, source)
     if isinstance(var, UserFunctionVariable):
         tx.output.side_effects.track_existing(var, value)
-    elif source is not None:
-        tx.output.guard(source, "ID", value)
     return var
 
 
 def _function_variable(value: types.FunctionType, source) -> Variable:
+    from .builtin import HANDLERS, load_handlers
     from .torch_functions import torch_function
 
+    load_handlers()
+    if value in HANDLERS:
+        return BuiltinVariable(value, source)
     return torch_function(value, source) or UserFunctionVariable(value, source)
 
 
@@ -332,8 +338,7 @@ def _user_object(tx, value, source):
                  collections.defaultdict: DefaultDictVariable}
         if base in (set, frozenset):
             return _unknown(tx, value, source)
-        payload = kinds.get(base, DictVariable).existing(tx, value, source)
-        payload.cls = base
+        payload = kinds.get(base, DictVariable).existing(tx, value, source, base)
     var = UserObjectVariable(cls, source, real=value, payload=payload)
     return tx.output.side_effects.track_existing(var, value)
 
@@ -357,6 +362,12 @@ def _iterator(tx, value, source):
     if source is None:
         return _unknown(tx, value, source)
     return ExistingIterator.wrap(tx, value, source)
+
+
+def _frozen(tx, value, source):
+    tx.output.guard(source, "ID", value) if not isinstance(value, (torch.finfo, torch.iinfo)) else tx.output.guard(
+        source, "CONST", value)
+    return FrozenVariable(value, source)
 
 
 def _logger(tx, value, source):
@@ -397,7 +408,7 @@ BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
     (lambda v: isinstance(v, logging.Logger), _logger),
     (lambda v: isinstance(v, tuple) and (hasattr(v, "_fields") or hasattr(type(v), "n_sequence_fields")), _named_tuple),
     (lambda v: isinstance(v, (np.ndarray, np.generic)), _numpy),
-    (lambda v: isinstance(v, (torch.finfo, torch.iinfo)), _unknown),
+    (lambda v: isinstance(v, FROZEN_TYPES), _frozen),
     (lambda v: isinstance(v, (int, float, str, bytes)), _enum),
 ]
 FROM_CONSTANT: dict[type, Callable[[Any], Variable]] = {

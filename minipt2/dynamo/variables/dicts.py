@@ -79,8 +79,9 @@ class DictVariable(ContainerVariable):
         return var
 
     @classmethod
-    def existing(cls, tx, value: Any, source, **kwargs) -> "DictVariable":
-        var = cls(None, source=source, real=value, **kwargs)
+    def existing(cls, tx, value: Any, source, kind: type = dict) -> "DictVariable":
+        """The variable of a real dict of class ``kind``."""
+        var = cls(None, source=source, real=value, cls=kind)
         var._tx = tx
         return tx.output.side_effects.track_existing(var, value)
 

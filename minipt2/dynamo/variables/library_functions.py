@@ -171,7 +171,7 @@ def _folding(function: Callable) -> Callable:
     return handler
 
 
-for _function in (typing.get_origin, typing.get_args, typing.get_type_hints, inspect.signature, inspect.isfunction, inspect.isclass,
+for _function in (typing.get_origin, typing.get_args, typing.get_type_hints, inspect.isfunction, inspect.isclass,
                   inspect.getfullargspec, os.path.join, os.path.exists, os.path.basename, os.path.dirname, os.getcwd, os.getenv,
                   importlib.util.find_spec, torch._utils._get_device_index):  # fmt: skip
     HANDLERS[_function] = _folding(_function)
@@ -182,9 +182,18 @@ for _function in (time.time, time.perf_counter, time.monotonic, time.time_ns, ti
     HANDLERS[_function] = _refuse
 
 
-@handles(inspect.isgenerator, inspect.ismethod, inspect.ismodule, inspect.isbuiltin)
-def _inspect_is(tx, obj):
-    return const(issubclass(obj.python_type(), types.MethodType)) if obj.python_type() is types.MethodType else const(False)
+@handles(inspect.signature)
+def signature(tx, fn, **kwargs):
+    """Of an existing function, or of a method of one (without its first parameter)."""
+    from .builder import from_constant
+    from .functions import UserFunctionVariable, UserMethodVariable
+
+    if isinstance(fn, UserMethodVariable) and isinstance(fn.fn, UserFunctionVariable):
+        return from_constant(inspect.signature(types.MethodType(fn.fn.fn, object())))
+    known = constants(fn)
+    if known is None:
+        unsupported("MP303", f"inspect.signature of {fn.describe()}")
+    return fold(inspect.signature, known[0])
 
 
 for _function, _types in {inspect.isgenerator: (types.GeneratorType,), inspect.ismethod: (types.MethodType,),

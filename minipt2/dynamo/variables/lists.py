@@ -28,8 +28,11 @@ class SequenceVariable(ContainerVariable):
 
     # -- items -----------------------------------------------------------------------------------------------------
     @classmethod
-    def existing(cls, tx, value: Any, source, **kwargs) -> "SequenceVariable":
-        var = cls(None, source=source, real=value, **kwargs)
+    def existing(cls, tx, value: Any, source, kind: type | None = None) -> "SequenceVariable":
+        """The variable of a real container; ``kind`` is its class where that is not fixed."""
+        var = cls(None, source=source, real=value)
+        if kind is not None:
+            var.cls = kind
         var._tx = tx
         return tx.output.side_effects.track_existing(var, value)
 

@@ -37,7 +37,11 @@ def _rest_length(iterator: Any) -> int:
     return sum(1 for _ in copy_iterator(iterator))
 
 
-HELPERS.update(_dict_item=_dict_item, _static_attr=_static_attr, _rest_item=_rest_item, _rest_length=_rest_length)
+def _raw_dict(obj: Any) -> dict:
+    return object.__getattribute__(obj, "__dict__")
+
+
+HELPERS.update(_raw_dict=_raw_dict, _dict_item=_dict_item, _static_attr=_static_attr, _rest_item=_rest_item, _rest_length=_rest_length)
 
 
 @source
@@ -66,3 +70,10 @@ class RestLengthSource(_HelperSource):
     """How many items a copyable iterator will still give."""
 
     helper = "_rest_length"
+
+
+@source
+class RawDictSource(_HelperSource):
+    """An object's ``__dict__`` past an overridden ``__getattribute__``."""
+
+    helper = "_raw_dict"

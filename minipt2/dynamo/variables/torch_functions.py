@@ -18,6 +18,8 @@ LEAF_MODULES = frozenset(("torch.functional", "torch.nn.functional", "torch._jit
                           "torch.fft", "torch._lobpcg", "torch._linalg_utils", "torch.signal.windows.windows"))  # fmt: skip
 C_MODULES = frozenset(("torch._C._nn", "torch._C._special", "torch._C._linalg", "torch._C._fft", "torch._C._sparse",
                        "torch._C._nested"))  # fmt: skip
+OPERATORS = frozenset(f for n in dir(torch._C._VariableFunctions) if isinstance(
+    f := getattr(torch._C._VariableFunctions, n), types.BuiltinFunctionType))  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Variable]] = {}
 
 
@@ -90,9 +92,7 @@ def torch_function(value: Any, source=None) -> Variable | None:
         return TorchVariable(value, source) if module in LEAF_MODULES and value.__globals__.get(
             "__name__") in LEAF_MODULES else None
     if isinstance(value, types.BuiltinFunctionType):
-        owner = getattr(value, "__self__", None)
-        if isinstance(owner, type) and owner.__name__ == "_VariableFunctionsClass" or getattr(
-                owner, "__name__", None) in C_MODULES:
+        if value in OPERATORS or getattr(value.__self__, "__name__", None) in C_MODULES:
             return TorchVariable(value, source)
         if (module or "").startswith("torch"):
             return RefusedTorchVariable(value, source)

@@ -29,6 +29,8 @@ class UserObjectVariable(Variable):
         if payload is not None:
             self.payload = payload
         self._attrs: dict[str, Variable] = {}
+        self._answers: dict[str, tuple[int, Variable]] = {}
+        self.custom_getattribute = isinstance(lookup(cls, "__getattribute__"), types.FunctionType)
 
     # -- what it is ------------------------------------------------------------------------------------------------
     def python_type(self) -> type:
@@ -71,12 +73,32 @@ class UserObjectVariable(Variable):
 
     # -- reading attributes ----------------------------------------------------------------------------------------
     def getattr(self, tx, name):
+        if self.custom_getattribute and name not in ("__class__", "__dict__"):
+            return self._by_getattribute(tx, name)
+        return self.plain_getattr(tx, name)
+
+    def _by_getattribute(self, tx, name: str) -> Variable:
+        """Through an overridden ``__getattribute__``; answers are kept while nothing changes."""
+        version = tx.output.side_effects.version
+        kept = self._answers.get(name)
+        if kept is not None and kept[0] == version:
+            return kept[1]
+        try:
+            found = self.special(tx, "__getattribute__", [const(name)])
+        except ObservedException as error:
+            if not error.matches(AttributeError) or lookup(self.cls, "__getattr__") is MISSING:
+                raise
+            found = self.special(tx, "__getattr__", [const(name)])
+        if tx.output.side_effects.version == version:
+            self._answers[name] = version, found
+        return found
+
+    def plain_getattr(self, tx, name: str) -> Variable:
+        """``object.__getattribute__``."""
         if name == "__class__":
             return wrap_class(tx, self.cls, self._class_source())
         if name == "__dict__":
             return ObjectDictVariable(self)
-        if isinstance(lookup(self.cls, "__getattribute__"), types.FunctionType):
-            unsupported("MP217", f"{self.cls.__qualname__}.__getattribute__ is overridden")
         found = self.own_attribute(tx, name)
         raw = lookup(self.cls, name)
         if raw is not MISSING and (found is None or self._is_data_descriptor(raw)):
@@ -109,7 +131,14 @@ class UserObjectVariable(Variable):
         from .builder import wrap
         from ..source import AttrSource
 
-        return wrap(tx, value, AttrSource(self.source, name) if self.source is not None else None)
+        if self.source is None:
+            return wrap(tx, value, None)
+        if self.custom_getattribute:
+            from ..source import ItemSource
+            from .sources import RawDictSource
+
+            return wrap(tx, value, ItemSource(RawDictSource(self.source), name))
+        return wrap(tx, value, AttrSource(self.source, name))
 
     @staticmethod
     def _is_data_descriptor(raw: Any) -> bool:
@@ -146,7 +175,7 @@ class UserObjectVariable(Variable):
 
     def _missing(self, tx, name: str) -> Variable:
         self.lacks(tx, name)
-        raw = lookup(self.cls, "__getattr__")
+        raw = lookup(self.cls, "__getattr__") if not self.custom_getattribute else MISSING
         if isinstance(raw, types.FunctionType):
             return class_attribute(tx, self, self.cls, "__getattr__", raw).call(tx, [const(name)], {})
         if raw is not MISSING:
@@ -257,7 +286,7 @@ class UserObjectVariable(Variable):
     def iterator(self, tx):
         raw = lookup(self.cls, "__iter__")
         if isinstance(raw, types.FunctionType):
-            return self.special(tx, "__iter__", []).iterator(tx) if raw.__name__ != "__iter__" or True else None
+            return self.special(tx, "__iter__", []).iterator(tx)
         if self.payload is not None:
             return self.payload.iterator(tx)
         if raw is MISSING and lookup(self.cls, "__getitem__") is not MISSING:
@@ -428,7 +457,7 @@ def store_raw(value_and_object: tuple, name: str) -> None:
 
 
 def _generic_getattr(tx, obj: UserObjectVariable, name: Variable) -> Variable:
-    return obj.getattr(tx, name.as_python_constant())
+    return obj.plain_getattr(tx, name.as_python_constant())
 
 
 def _generic_setattr(tx, obj: UserObjectVariable, name: Variable, value: Variable) -> Variable:
