@@ -6,18 +6,15 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-import torch
 from torch import fx
 
 from .. import trace as events
 from ..config import config
-from . import ops
+from ..prims.kinds import kind as prims_kind
 from .joint import Joint, capture
-from .partition import partition, split, storage_root
+from .partition import Kind, partition, storage_root
 from .runtime import Compiler, Plan, bind
 from .simplify import drop_dead, output_node
-
-Kind = Callable[[fx.Node], str]
 
 
 def aot_compile(
@@ -29,7 +26,7 @@ def aot_compile(
     inference_compiler: Compiler | None = None,
     decompose: Callable[[fx.GraphModule], fx.GraphModule] | None = None,
     partitioner: Callable[..., tuple[fx.GraphModule, fx.GraphModule]] | None = None,
-    kind: Kind = ops.kind,
+    kind: Kind = prims_kind,
 ) -> Callable[..., tuple]:
     """Compile ``gm`` ahead of time, with its backward when grad mode is on and some input requires grad.
 
@@ -118,6 +115,7 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
 
 def run_eagerly(gm: fx.GraphModule, fake_inputs: Sequence[Any] = ()) -> Callable[[list], Sequence[Any]]:
     """The compiler that compiles nothing: runs the graph's own Python, each operator by its eager kernel."""
+    getattr(gm, "real_recompile", gm.recompile)()
     forward = gm.forward
 
     def run(args: list) -> Sequence[Any]:

@@ -1,7 +1,6 @@
-"""What the dispatcher's schemas say about an ATen overload: what it writes, what it returns a view of, what kind it is.
+"""What the dispatcher's schemas say about an ATen overload: what it writes, what it returns a view of, its functional twin.
 
-Everything is computed from the schema once per overload and cached. ``kind`` is the classification the partitioner
-uses when no other is given. Upstream: ``torch._functorch._aot_autograd.functional_utils`` and ``torchgen``'s
+Everything is computed from the schema once per overload and cached. Upstream: ``torch._functorch._aot_autograd.functional_utils`` and ``torchgen``'s
 ``FunctionalVariant`` grouping.
 """
 from __future__ import annotations
@@ -29,22 +28,6 @@ METADATA_OPS = {
 }
 # Storage itself is exchanged or resized: not expressible in a functional graph.
 STORAGE_OPS = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_", "aten::set_data", "inductor::resize_storage_bytes_"})
-
-_CONTRACTIONS = frozenset("""
-mm bmm addmm baddbmm addbmm addmv mv dot vdot addr convolution convolution_backward _convolution einsum linear
-_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
-_scaled_dot_product_cudnn_attention _scaled_dot_product_flash_attention_backward
-_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_efficient_attention_backward
-_scaled_dot_product_fused_attention_overrideable _int_mm _scaled_mm _grouped_mm
-""".split())
-_CHEAP = frozenset("""
-_to_copy clone full zeros ones full_like zeros_like ones_like scalar_tensor arange iota empty empty_like new_zeros new_ones
-new_full where masked_fill constant_pad_nd cat stack triu tril threshold_backward gelu_backward tanh_backward
-sigmoid_backward silu_backward hardtanh_backward hardswish_backward hardsigmoid_backward leaky_relu_backward elu_backward
-flip roll repeat gelu relu silu hardtanh hardswish hardsigmoid leaky_relu elu softplus mish pow copy fill zero lift_fresh_copy
-slice_scatter select_scatter diagonal_scatter
-""".split())
-
 
 @dataclass(frozen=True)
 class OpInfo:
@@ -131,32 +114,6 @@ def functional_variant(op: OpOverload) -> OpOverload | None:
             if not facts.writes and facts.view_of is None and _types(candidate, True) == wanted:
                 return candidate
     return None
-
-
-@functools.lru_cache(maxsize=None)
-def _overload_kind(op: OpOverload) -> str:
-    name = op._schema.name.split("::")[1]
-    facts = info(op)
-    if facts.random:
-        return "random"
-    if facts.view_of is not None or name == "_unsafe_view":
-        return "view"
-    if name in _CONTRACTIONS:
-        return "contraction"
-    if torch.Tag.pointwise in op.tags or name in _CHEAP:
-        return "pointwise"
-    if getattr(torch.Tag, "reduction", None) in op.tags:
-        return "reduction"
-    if name in ("embedding", "gather", "index_select", "index"):
-        return "index"
-    return "extern"
-
-
-def kind(node: fx.Node) -> str:
-    """``pointwise | view | reduction | contraction | random | index | extern`` of an ATen node."""
-    if node.target is operator.getitem:
-        return "view"
-    return _overload_kind(node.target) if isinstance(node.target, OpOverload) else "extern"
 
 
 def is_view(node: fx.Node) -> bool:

@@ -16,11 +16,18 @@ from typing import Any, Callable
 import networkx as nx
 from torch import fx
 
-from . import ops
+from ..prims.kinds import kind as prims_kind
+from ..prims.lazy import LazyGraphModule
+from .ops import aten
 from .simplify import drop_dead, output_node
 
-RECOMPUTABLE = frozenset({"pointwise", "view"})
 Cost = Callable[[fx.Node], float]
+Kind = Callable[[fx.Node], str]
+RECOMPUTABLE = frozenset({"pointwise", "view"})
+CHEAP_RATE, DEAR_RATE = 1 / 16, 1 / 4
+"""Price of recomputing one byte of a pointwise result, in bytes saved: a long chain is not worth one saved tensor."""
+_DEAR = frozenset("exp expm1 exp2 log log1p log2 log10 erf erfc erfinv tanh sin cos tan asin acos atan atan2 sinh cosh pow lgamma digamma gelu "
+                  "gelu_backward silu sigmoid softplus mish".split())
 
 
 def nbytes(node: fx.Node) -> float:
@@ -50,7 +57,7 @@ def needed_from_forward(joint: fx.GraphModule, backward: set[fx.Node]) -> list[f
 
 def recompute_nothing_dear(node: fx.Node) -> float:
     """The default price of computing ``node`` again: nothing for pointwise operators and views, else infinite."""
-    return 0.0 if ops.kind(node) in RECOMPUTABLE else math.inf
+    return 0.0 if prims_kind(node) in RECOMPUTABLE else math.inf
 
 
 def min_cut(joint: fx.GraphModule, cost: Cost, recompute: Cost = recompute_nothing_dear) -> set[fx.Node]:
@@ -101,21 +108,21 @@ def _first_met(needed: list[fx.Node], cut: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def is_view(node: fx.Node, kind: Callable[[fx.Node], str]) -> bool:
+def is_view(node: fx.Node, kind: Kind) -> bool:
     """Whether ``node`` looks into the storage of its first argument (an element of a tuple is judged by the tuple's maker)."""
     if node.op != "call_function":
         return False
     return kind(node.args[0] if node.target is operator.getitem else node) == "view"
 
 
-def storage_root(node: fx.Node, kind: Callable[[fx.Node], str]) -> fx.Node:
+def storage_root(node: fx.Node, kind: Kind) -> fx.Node:
     """The node whose storage ``node`` looks into."""
     while is_view(node, kind):
         node = node.args[0]
     return node
 
 
-def default_cost(kind: Callable[[fx.Node], str]) -> Cost:
+def default_cost(kind: Kind) -> Cost:
     """Bytes, but parameters are there anyway and views keep their base alive: the former free, the latter not to be saved."""
     def cost(node: fx.Node) -> float:
         if node.op == "placeholder":
@@ -124,20 +131,20 @@ def default_cost(kind: Callable[[fx.Node], str]) -> Cost:
     return cost
 
 
-RECOMPUTE_RATE = 1 / 16
-"""Price of recomputing one byte of a pointwise result, in bytes saved: long chains are not worth one saved tensor."""
-
-
-def default_recompute(kind: Callable[[fx.Node], str]) -> Cost:
+def default_recompute(kind: Kind) -> Cost:
+    """Nothing for views, a fraction of a byte per byte for pointwise operators, more for those that take many instructions."""
     def price(node: fx.Node) -> float:
-        what = "view" if node.target is operator.getitem else kind(node)
-        if what == "view":
+        if node.target is operator.getitem:
             return 0.0
-        return RECOMPUTE_RATE * nbytes(node) if what == "pointwise" else math.inf
+        what = kind(node)
+        if what == "pointwise":
+            name = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", "")
+            return (DEAR_RATE if name in _DEAR else CHEAP_RATE) * nbytes(node)
+        return 0.0 if what == "view" else math.inf
     return price
 
 
-def partition(joint: fx.GraphModule, kind: Callable[[fx.Node], str] = ops.kind) -> tuple[fx.GraphModule, fx.GraphModule]:
+def partition(joint: fx.GraphModule, kind: Kind = prims_kind) -> tuple[fx.GraphModule, fx.GraphModule]:
     """``split`` at the cheapest cut under the default prices."""
     return split(joint, min_cut(joint, default_cost(kind), default_recompute(kind)))
 
@@ -160,14 +167,14 @@ def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, f
     kept = [_own_copy(forward_graph, copies[n]) if n.meta.get("mutated") else copies[n] for n in order]
     forward_graph.output((*fx.node.map_arg(outputs, copies.__getitem__), *kept))
     drop_dead(forward_graph)
-    forward = fx.GraphModule(joint, forward_graph)
+    forward = LazyGraphModule(joint, forward_graph)
     forward.meta["outputs"] = len(outputs)
     return forward, _backward_module(joint, order, tangents, backward, grads)
 
 
 def _own_copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
     """The input is overwritten when the forward has run; the backward needs what it was."""
-    clone = graph.call_function(ops.aten.clone.default, (node,))
+    clone = graph.call_function(aten.clone.default, (node,))
     clone.meta = {k: v for k, v in node.meta.items() if k in ("val", "stack")}
     return clone
 
@@ -185,7 +192,7 @@ def _backward_module(joint: fx.GraphModule, saved: list, tangents: list, backwar
             _copy_with_inputs(grad, graph, copies)
     graph.output(tuple(fx.node.map_arg(grads, copies.__getitem__)))
     drop_dead(graph)
-    return fx.GraphModule(joint, graph)
+    return LazyGraphModule(joint, graph)
 
 
 def _copy_with_inputs(node: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.Node]) -> None:

@@ -43,6 +43,19 @@ def drop_unread_statistics(graph: fx.Graph) -> None:
             node.args = (*node.args[:3], None, None, *node.args[5:])
 
 
+def narrow_masks(graph: fx.Graph) -> None:
+    """Let a dropout mask drawn as 0.0 and 1.0 be kept as booleans: ``m = bernoulli(e, p)`` becomes ``(m != 0).to(float)``."""
+    for node in list(graph.nodes):
+        if node.target is aten.bernoulli.p and node.meta["val"].dtype.is_floating_point:
+            with graph.inserting_before(node.next):
+                mask = graph.call_function(aten.ne.Scalar, (node, 0))
+                again = graph.call_function(aten._to_copy.default, (mask,), {"dtype": node.meta["val"].dtype})
+            node.replace_all_uses_with(again, delete_user_cb=lambda user, mask=mask: user is not mask)
+            with torch.no_grad():
+                mask.meta.update(val=node.meta["val"] != 0, stack=node.meta.get("stack", ()))
+            again.meta.update(node.meta)
+
+
 def _key(value: Any) -> Any:
     """A hashable stand-in for an argument; 1, 1.0 and True differ."""
     if isinstance(value, (tuple, list)):
@@ -101,6 +114,7 @@ def simplify(graph: fx.Graph, updates: int = 0) -> None:
     """All of the above, on a graph that returns ``(outputs, grads)``; see ``separate_outputs`` for ``updates``."""
     drop_aliases(graph)
     drop_unread_statistics(graph)
+    narrow_masks(graph)
     separate_outputs(graph, updates)
     share(graph)
     drop_dead(graph)

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
+from ..prims.lazy import LazyGraphModule
 from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, writes_now
 
 _DEVICE_QUERY = torch.ops.prim.device.default
@@ -266,7 +267,7 @@ class Tracer(TorchDispatchMode):
             if node.meta.get("tangent") and last is not None:
                 last.append(node)
             last = node
-        return fx.GraphModule(self.root, self.graph)
+        return LazyGraphModule(self.root, self.graph)
 
 
 class _Active:
