@@ -208,15 +208,19 @@ def _divide_rest(rest: list[tuple[int, Expr]], r: Expr, k: int, ranges: Ranges) 
         if isinstance(rest[0][1], Mod) and n.is_Integer and int(n) % k == 0:
             inner = mod(x, k, ranges)  # (x % n) % k == x % k; (x % n) // k == (x // k) % (n // k)
             return mod(floordiv(x, k, ranges), int(n) // k, ranges), inner
+    ordered = sorted([(c, t) for c, t in rest if t != 1], key=lambda term: -term[0])
+    constant = sum(c for c, t in rest if t == 1)
     common = k
-    for c, t in rest:
-        if t != 1:
-            common = gcd(common, c)
-    if common > 1:  # (g*x + c) // (g*m) == (x + c//g) // m
-        constant = sum(c for c, t in rest if t == 1)
-        scaled = sympy.Add(*[c // common * t for c, t in rest if t != 1]) + constant // common
-        q, m = _divide(scaled, sympy.Integer(k // common), ranges)
-        return q, common * m + constant % common
+    for i, (c, _) in enumerate(ordered, 1):
+        common = gcd(common, c)
+        if common == 1:
+            break
+        low = sympy.Add(constant % common, *[c * t for c, t in ordered[i:]])
+        limits = bounds(low, ranges)
+        if limits is not None and limits[1] < common:  # (g*x + low) // (g*m) == x // m for low < g
+            high = sympy.Add(constant // common, *[c // common * t for c, t in ordered[:i]])
+            q, m = _divide(high, sympy.Integer(k // common), ranges)
+            return q, common * m + low
     return FloorDiv(r, sympy.Integer(k)), Mod(r, sympy.Integer(k))
 
 

@@ -30,6 +30,7 @@ def test_rules():
     assert floordiv(p2, 100, RANGES) == 0 and mod(p2, 100, RANGES) == p2
     assert floordiv(8 * p2 + 4 * p1 + 3, 8, RANGES) == p2 + floordiv(p1, 2, RANGES)
     assert mod(6 * p2 + 4, 4) == 2 * Mod(p2, sympy.Integer(2)) and floordiv(6 * p2 + 4, 4) == 1 + p2 + FloorDiv(p2, sympy.Integer(2))
+    assert floordiv(8 * p2 + 2 * p1 + 1, 16, RANGES) == FloorDiv(p2, sympy.Integer(2))
     assert floordiv(floordiv(p2, 5), 4) == FloorDiv(p2, sympy.Integer(20))
     assert mod(mod(p2, 20), 5) == Mod(p2, sympy.Integer(5))
     assert recombine(5 * floordiv(p2, 5) + mod(p2, 5)) == p2

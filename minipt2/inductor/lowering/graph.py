@@ -149,7 +149,7 @@ class GraphLowering:
         if strides is None or len(strides) != len(sizes):
             strides = dense(tuple(first.shape), tuple(first.stride()))
         if not exact:
-            strides = order_like(sizes, strides, [p.layout for p in (x.place() for x in order_of) if p is not None])
+            strides = order_like(sizes, strides, [x.place() and x.place().layout for x in order_of])
         name = self.new_name()
         layout = self.layouts[name] = Layout(sizes, strides, dtype, first.device)
         return Target(name, layout)

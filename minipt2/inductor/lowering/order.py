@@ -47,8 +47,10 @@ def same_strides(sizes: Sizes, a: Sequence[Expr], b: Sequence[Expr]) -> bool:
     return a == b or all(x == y or n == 1 for n, x, y in zip(sizes, a, b)) or sympy.S.Zero in sizes
 
 
-def order_like(sizes: Sizes, hint: tuple[Expr, ...], layouts: Sequence[Layout]) -> tuple[Expr, ...]:
-    """Strides for a result assembled from tensors of these layouts: theirs if they agree in order, else ``hint``."""
+def order_like(sizes: Sizes, hint: tuple[Expr, ...], layouts: Sequence[Layout | None]) -> tuple[Expr, ...]:
+    """Strides for a result assembled from tensors of these layouts: theirs if all are in memory in one order, else ``hint``."""
+    if None in layouts:
+        return hint
     orders = {dense(tuple(map(int, sizes)), tuple(map(int, layout.strides))) for layout in layouts
               if all(n.is_Integer for n in sizes) and all(n != 1 for n, m in zip(layout.sizes, sizes) if m != 1)}
     return orders.pop() if len(orders) == 1 else hint
