@@ -43,8 +43,6 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         return _optimize_module(model, settings, call_backend)
     if isinstance(model, type) or not callable(model):
         raise InvalidArgument(f"minipt2.compile takes a module, a function or nothing (as a decorator), not {model!r}")
-    if not isinstance(model, (types.FunctionType, types.MethodType)):
-        model = _as_function(model)
     return dynamo.optimize(model, call_backend, fullgraph=fullgraph, dynamic=dynamic)
 
 
@@ -64,17 +62,6 @@ def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] 
         with config.patch(**options):
             return call(gm, example_inputs)
     return with_options
-
-
-def _as_function(target: Callable) -> types.FunctionType:
-    """A Python function that calls ``target``: gives callables without a code object of their own a frame to capture."""
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
-    name = getattr(target, "__name__", type(target).__name__)
-    # a code object of its own: entries are kept per code object, and two models must not share a recompile limit
-    call.__code__ = call.__code__.replace(co_name=name)
-    call.__name__ = name
-    return call
 
 
 class OptimizedModule:
@@ -124,12 +111,10 @@ def _optimize_module(module: nn.Module, settings: dict[str, Any], call_backend: 
     namespace = {
         "__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__,
         "_orig_mod": module, "_settings": settings,
-        "_compiled_call": staticmethod(optimize(_as_function(module))),
-        "_compiled_forward": staticmethod(optimize(_as_function(module.forward))),
+        "_compiled_call": staticmethod(optimize(module)),
+        "_compiled_forward": staticmethod(optimize(module.forward)),
     }
-    if "forward" in kind.__dict__ or hasattr(kind, "forward"):
-        signature = inspect.signature(kind.forward)
-        namespace["forward"] = _with_signature(OptimizedModule.forward, signature)
+    namespace["forward"] = _with_signature(OptimizedModule.forward, inspect.signature(kind.forward))
     # type.__new__ itself, so that a metaclass with a registry does not register this class
     compiled_kind = type.__new__(type(kind), kind.__name__, (OptimizedModule, kind), namespace)
     compiled = object.__new__(compiled_kind)
