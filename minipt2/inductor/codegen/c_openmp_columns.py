@@ -34,7 +34,7 @@ class Column(Reduction):
         few = prod(n for _, n in self.beside) * tiles < FEW
         self.tile = min(self.width, WIDE_TILE if few else TILE)
         if self.passes[-1] > 0:
-            self.tile = max(16, min(self.tile, HOT_ELEMENTS // max(1, self.plan.length) // 16 * 16))
+            self.tile = min(self.width, max(16, min(self.tile, HOT_ELEMENTS // max(1, self.plan.length) // 16 * 16)))
         self.shared = self.split() if self.plan.parallel and few else None
         self.floats = any(acc.kind in ("sum", "prod") and is_float(acc.dtype) for s in self.passes for _, acc in self.accumulators(s))
 

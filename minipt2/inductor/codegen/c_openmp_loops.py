@@ -236,7 +236,7 @@ class Row(Reduction):
         """Compute what does not change along the row before its loops open."""
         w = self.w
         needs = [n for t in targets for n in t.needs] + [i.args[1].id for i, _ in accs]
-        w.nest([], [Target(0, [id], lambda *_: []) for id in w.closure(needs) if id not in self.plan.in_row and id not in w.arrays])
+        w.nest([], [Target(w.order[id], [id], lambda *_: []) for id in w.closure(needs) if id not in self.plan.in_row and id not in w.arrays])
 
     def _keep(self, id: int, array: str) -> Target:
         place = f"{array}[{self._position()}]"
