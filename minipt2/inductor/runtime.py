@@ -11,6 +11,7 @@ from typing import Any, Callable, Sequence
 import torch
 
 Pointers = ctypes.c_void_p
+BAD_INDEX = 1
 
 
 class Arena:
@@ -91,7 +92,10 @@ def placed(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...])
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:
     """A copy of a tensor whose elements don't start at multiples of their size (C may not read such ones in place)."""
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor)
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+    memory = torch.empty(span, dtype=tensor.dtype)
+    ctypes.memmove(memory.data_ptr(), tensor.data_ptr(), span * memory.element_size())
+    return memory.as_strided(tensor.shape, tensor.stride())
 
 
 def shifted(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
@@ -99,9 +103,11 @@ def shifted(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
     return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 
-def index_error(code: int) -> None:
-    """Raise what eager raises for an index outside its dimension."""
-    raise IndexError("index out of range in compiled code")
+def fail(error: int) -> None:
+    """Raise what eager raises, for the bits a kernel has set: an index outside its dimension, or an integer division by zero."""
+    if error & BAD_INDEX:
+        raise IndexError("index out of range in self")
+    raise RuntimeError("ZeroDivisionError")
 
 
 def bind(library: ctypes.CDLL, name: str, pointers: int) -> Callable[..., int]:

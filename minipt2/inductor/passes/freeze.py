@@ -129,7 +129,7 @@ class Frozen:
         self.sets: OrderedDict[tuple[int, ...], _Set] = OrderedDict()
 
     def __call__(self, statics: Sequence[torch.Tensor]) -> list[Any]:
-        key = tuple(map(id, statics))
+        key = tuple(map(id, statics))  # a set goes when one of its tensors dies, so that an id cannot mean another object
         kept = self.sets.get(key)
         if kept is not None and kept.holds(statics):
             return kept.values
@@ -149,19 +149,18 @@ _version = operator.attrgetter("_version")
 
 
 class _Set:
-    """Results, and what their parameters were like when they were made."""
+    """Results, and what their parameters were like when they were made. That they are the same objects is the caller's to check."""
 
     def __init__(self, statics: Sequence[torch.Tensor], values: list[Any], died: Callable[[Any], Any]):
         self.values = values
         self.refs = [ref(t, died) for t in statics]
-        self.versions, self.pointers = _versions(statics), [t.data_ptr() for t in statics]
+        self.versions, self.pointers = _versions(statics), list(map(torch.Tensor.data_ptr, statics))
         self.samples = Samples(statics)
 
     def holds(self, statics: Sequence[torch.Tensor]) -> bool:
-        for t, weak, pointer in zip(statics, self.refs, self.pointers):
-            if weak() is not t or t.data_ptr() != pointer:
-                return False
-        return _versions(statics) == self.versions and self.samples.same()
+        # samples last: they read memory that only belongs to the tensors if the addresses are still theirs
+        return (list(map(torch.Tensor.data_ptr, statics)) == self.pointers and _versions(statics) == self.versions
+                and self.samples.same())
 
 
 def _versions(statics: Sequence[torch.Tensor]) -> list[int]:
