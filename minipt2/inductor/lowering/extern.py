@@ -16,6 +16,7 @@ from ...prims import kind
 from ...shapes import size
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
+from .order import dense
 from .tensors import Stored
 
 aten = torch.ops.aten
@@ -52,17 +53,17 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
     if name in KEYWORDS:
         for keyword in reversed(KEYWORDS[name]):
             kwargs[keyword] = args.pop()
-    elif name == "convolution_backward" or name == "convolution" or name == "cumsum":
-        args = args + [kwargs.pop(k) for k in list(kwargs)]
+    elif name in CONTRACTIONS:
+        args, kwargs = args + list(kwargs.values()), {}
     val = node.meta.get("val")
     if isinstance(val, (bool, int, float)):
         return val
     if target is not CONTRACTIONS.get(name) and not _deliberate(node):
         trace.count("fallbacks")
         trace.artifact("fallback", str(target), node.meta.get("fallback", "no lowering"))
-    target = _unaliased(target)
-    refs = _arguments(g, node, target, (tuple(args), kwargs))
-    return _emit(g, node, target, refs, val)
+    fresh = _unaliased(target)
+    refs = _arguments(g, node, fresh, (tuple(args), kwargs))
+    return _emit(g, node, fresh, refs, val, row_major=fresh is not target)
 
 
 def _deliberate(node: fx.Node) -> bool:
@@ -70,6 +71,7 @@ def _deliberate(node: fx.Node) -> bool:
     return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) == "contraction"
 
 
+@lru_cache(maxsize=None)
 def _unaliased(target: Any) -> Any:
     """A view operator's copying twin: a buffer never shares memory with another one unknown to the memory plan."""
     schema = getattr(target, "_schema", None)
@@ -88,7 +90,8 @@ class _Cloned:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self.target(*args, **kwargs)
-        return [t.clone() for t in result] if isinstance(result, (tuple, list)) else result.clone()
+        copy = lambda t: t.clone(memory_format=torch.contiguous_format)
+        return [copy(t) for t in result] if isinstance(result, (tuple, list)) else copy(result)
 
 
 def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
@@ -105,55 +108,59 @@ def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
     return fx.map_arg(tree, convert)
 
 
-def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any) -> Any:
+def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any, row_major: bool) -> Any:
     args, kwargs = refs
     common = dict(target=target, args=args, kwargs=kwargs, stack=node.meta.get("stack", ()), origins=(node.name,),
                   random=_is_random(target), mutates=_mutated(g, target, args, kwargs))
+    nothing = Layout((), (), torch.float32, torch.device("cpu"))
+    wanted = node.meta.get("layout")
     if isinstance(val, (tuple, list)):
-        used, layouts = g.used(len(val)), node.meta.get("layout") or [None] * len(val)
-        outputs = [Buffer(g.new_name(), _layout(v, l)) if use and hasattr(v, "stride") else None
-                   for v, use, l in zip(val, used, layouts)]
-        layout = next((_layout(v, None) for v in val if hasattr(v, "stride")), Layout((), (), torch.float32, torch.device("cpu")))
-        g.emit(Extern(g.new_name(), layout, outputs=outputs, **common))
+        layouts = [_layout(v, wanted and wanted[k], row_major) if hasattr(v, "stride") else None for k, v in enumerate(val)]
+        outputs = [Buffer(g.new_name(), layout) if use and layout else None for use, layout in zip(g.used(len(val)), layouts)]
+        g.emit(Extern(g.new_name(), next(filter(None, layouts), nothing), outputs=outputs, **common))
         for buffer in outputs:
             g.declare(buffer)
         return [None if b is None else Stored(b.name, b.layout) for b in outputs]
     if not hasattr(val, "stride"):
-        g.emit(Extern(g.new_name(), Layout((), (), torch.float32, torch.device("cpu")), **common))
+        g.emit(Extern(g.new_name(), nothing, **common))
         return None
-    layout = _layout(val, node.meta.get("layout"))
+    layout = _layout(val, wanted, row_major)
     extern = Extern(g.new_name(), layout, out_variant=out_variant(target, layout.device.type), **common)
     g.emit(extern)
     return Stored(extern.name, layout)
 
 
-def _layout(val: Any, strides: Sequence[Any] | None) -> Layout:
-    return Layout(tuple(map(size, val.shape)), tuple(map(size, strides or val.stride())), val.dtype, val.device)
+def _layout(val: Any, strides: Sequence[Any] | None, row_major: bool) -> Layout:
+    sizes = tuple(map(size, val.shape))
+    return Layout(sizes, dense(sizes, None) if row_major else tuple(map(size, strides or val.stride())), val.dtype, val.device)
 
 
+@lru_cache(maxsize=None)
 def _is_random(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def _mutated(g: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
     """Buffers that the kernel writes into; closures that still read them are realised first."""
-    schema = getattr(target, "_schema", None)
-    if schema is None or not schema.is_mutable:
-        return ()
     names = []
-    for k, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[k] if k < len(args) else kwargs.get(argument.name)
-            names += [ref.buffer for ref in tensor_refs(value)]
+    for k, name in _written(target):
+        names += [ref.buffer for ref in tensor_refs(args[k] if k < len(args) else kwargs.get(name))]
     for name in names:
         g.realize_readers(name)
     return tuple(names)
 
 
+@lru_cache(maxsize=None)
+def _written(target: Any) -> tuple[tuple[int, str], ...]:
+    """Position and name of the arguments that ``target``'s schema says it writes into."""
+    schema = getattr(target, "_schema", None)
+    return () if schema is None else tuple([(k, a.name) for k, a in enumerate(schema.arguments)
+                                            if a.alias_info is not None and a.alias_info.is_write])
+
+
 def is_effect(node: fx.Node) -> bool:
     """Whether ``node`` must run even if nobody reads it: it draws random numbers, or writes into an argument."""
-    schema = getattr(node.target, "_schema", None)
-    return _is_random(node.target) or schema is not None and schema.is_mutable
+    return _is_random(node.target) or bool(_written(node.target))
 
 
 def getitem(g: Any, node: fx.Node) -> Any:

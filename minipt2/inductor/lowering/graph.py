@@ -95,11 +95,11 @@ class GraphLowering:
             made.origin = node
             if isinstance(made, Lazy) and made.strides is None:
                 made.strides, made.exact = self.wanted_strides(node)
-        cost, users = made.cost, len(node.users)
-        if made.place() is None and cost.reads and (
-                len(cost.reads) > MAX_READS or cost.ops > MAX_OPS or
-                users > 1 and (node in self.in_memory and cost.ops > 0 or _dear(cost, users))):
-            self.realize(made)
+        if made.place() is None:
+            cost, users = made.cost, len(node.users)
+            if len(cost.reads) > MAX_READS or cost.ops > MAX_OPS or users > 1 and cost.reads and (
+                    node in self.in_memory and cost.ops > 0 or _dear(cost, users)):
+                self.realize(made)
         return made
 
     def wanted_strides(self, node: fx.Node) -> tuple[tuple[Expr, ...] | None, bool]:
@@ -207,7 +207,7 @@ class GraphLowering:
         place = t.place()
         if place is not None:
             return place
-        if isinstance(t, View) and not _keeps_part(t):
+        if isinstance(t, View) and (t.kind != "slice" or t.source.place() is not None):  # of a closure, a slice computes its part only
             if t.kind == "reshape":
                 self._realize_for_reshape(t)
             else:
@@ -333,15 +333,6 @@ def _dear(cost: Cost, users: int) -> bool:
     """Reading ``r`` buffers ``users`` times moves more memory than reading them once, writing one and reading that."""
     r = len(cost.reads)
     return cost.heavy or cost.ops > REUSE_OPS or r * users > r + users
-
-
-def _keeps_part(t: View) -> bool:
-    """A slice (through other views) of a closure: only that part is worth computing."""
-    while isinstance(t, View):
-        if t.kind == "slice":
-            return t.source.place() is None
-        t = t.source
-    return False
 
 
 def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:

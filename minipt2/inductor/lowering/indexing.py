@@ -39,7 +39,7 @@ def _gather(g: Any, x: Tensor, dim: int, index: Tensor) -> Lazy:
         place[dim] = _indirect(index, at, x.sizes[dim])
         return x.load(place)
 
-    return g.lazy(inner, join(x.cost, index.cost, ops=3))
+    return g.lazy(inner, join(x.cost, index.cost, ops=3, heavy=True))
 
 
 @lowering("index_select")
@@ -52,7 +52,7 @@ def _index_select(g: Any, x: Tensor, dim: int, index: Tensor) -> Lazy:
         picked = _indirect(index, [at[dim]] if index.sizes else [], x.sizes[dim])
         return x.load([*at[:dim], picked, *at[dim + 1:]])
 
-    return g.lazy(inner, join(x.cost, index.cost, ops=3))
+    return g.lazy(inner, join(x.cost, index.cost, ops=3, heavy=True))
 
 
 class _Indexed:
@@ -92,7 +92,7 @@ def _broadcast(at: Index, sizes: Sequence[Expr]) -> list[Expr]:
 @lowering("index")
 def _index(g: Any, x: Tensor, indices: Sequence[Tensor | None]) -> Lazy:
     x, indexed = _source(g, x), _Indexed(x.sizes, indices)
-    return g.lazy(lambda at: x.load(indexed.place(at)), join(x.cost, *[t.cost for t in indexed.tensors.values()], ops=3))
+    return g.lazy(lambda at: x.load(indexed.place(at)), join(x.cost, *[t.cost for t in indexed.tensors.values()], ops=3, heavy=True))
 
 
 Place = Callable[[Index], Index]

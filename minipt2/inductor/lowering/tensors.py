@@ -110,14 +110,14 @@ class View:
     ``to_source(index)`` maps an index; ``relayout(layout)`` gives the view's layout when the source's memory allows it without a copy.
     """
 
-    __slots__ = ("source", "sizes", "to_source", "relayout", "strides", "kind", "origin", "_copy")
+    __slots__ = ("source", "sizes", "to_source", "relayout", "strides", "kind", "origin", "_place")
 
     def __init__(self, source: "Tensor", sizes: Sizes, to_source: Callable[[Index], Index],
                  relayout: Callable[[Layout], Layout | None], kind: str):
         self.source, self.sizes, self.to_source, self.relayout, self.kind = source, sizes, to_source, relayout, kind
         self.strides: tuple[Expr, ...] | None = None
         self.origin: Any = None
-        self._copy: Place | None = None
+        self._place: Place | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -129,16 +129,18 @@ class View:
 
     @property
     def cost(self) -> Cost:
-        return self.source.cost if self._copy is None else Cost(frozenset((self._copy.name,)))
+        return self.source.cost if self._place is None else Cost(frozenset((self._place.name,)))
 
     def place(self) -> Place | None:
-        """The source's place rearranged, else a copy made earlier."""
-        source = self.source.place()
-        layout = None if source is None else self.relayout(source.layout)
-        return self._copy if layout is None else Place(source.name, layout)
+        """The source's place rearranged, or that of a copy."""
+        if self._place is None:
+            source = self.source.place()
+            layout = None if source is None else self.relayout(source.layout)
+            self._place = None if layout is None else Place(source.name, layout)
+        return self._place
 
     def realised(self, place: Place) -> None:
-        self._copy = place
+        self._place = place
 
     def load(self, index: Index) -> Any:
         place = self.place()

@@ -4,6 +4,7 @@ Upstream: ``torch._inductor.ir`` (``View``, ``PermuteView``, ``SliceView``, ``Ex
 """
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Callable, Sequence
 
 import sympy
@@ -47,6 +48,7 @@ def view_index(old: Sizes, new: Sizes) -> Callable[[Index], list[Expr]]:
     return to_old
 
 
+@lru_cache(maxsize=4096)
 def match_groups(old: Sizes, new: Sizes) -> list[tuple[list[int], list[int]]]:
     """Smallest runs of dimensions of equal product, size-1 dimensions left out: [(dims of old, dims of new), ...]."""
     olds, news = [d for d, n in enumerate(old) if n != 1], [d for d, n in enumerate(new) if n != 1]
@@ -67,7 +69,8 @@ def match_groups(old: Sizes, new: Sizes) -> list[tuple[list[int], list[int]]]:
     return groups
 
 
-def view_strides(old: Sizes, strides: Sequence[Expr], new: Sizes) -> tuple[Expr, ...] | None:
+@lru_cache(maxsize=4096)
+def view_strides(old: Sizes, strides: tuple[Expr, ...], new: Sizes) -> tuple[Expr, ...] | None:
     """Strides of a reshape that needs no copy, or None."""
     result: list[Expr | None] = [None] * len(new)
     for olds, news in match_groups(old, new) if ZERO not in old else ():
