@@ -17,10 +17,12 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
+from ..source import AttrSource, TypeSource, is_from_module_state
 from .base import Variable, unsupported
-from .builtin import BuiltinVariable
-from .classes import note_class_source, wrap_class
+from .builtin import HANDLERS, BuiltinVariable, load_handlers
+from .classes import ClassMethodVariable, ClassVariable, note_class_source, wrap_class
 from .constant import ConstantVariable, is_literal
+from .containers import BoundMethodVariable
 from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable
 from .functions import UserFunctionVariable, UserMethodVariable
 from .iterators import ExistingIterator
@@ -37,6 +39,7 @@ from .misc import (
 )
 from .nn_module import NNModuleVariable
 from .sets import FrozenSetVariable, SetVariable
+from .torch_functions import torch_function
 from .user_objects import UserObjectVariable
 
 COPYABLE_ITERATORS = tuple(type(iter(x)) for x in ((), [], range(0), {}, {}.values(), {}.items(), set(), "")) + (
@@ -79,8 +82,6 @@ def from_constant(value: Any) -> Variable:
     if is_literal(value):
         return ConstantVariable(value)
     if isinstance(value, type):
-        from .classes import ClassVariable
-
         return ClassVariable(value)
     if isinstance(value, types.FunctionType):
         return _function_variable(value, None)
@@ -159,8 +160,6 @@ def _dict(cls: type) -> Callable:
 
 
 def _defaultdict(tx, value, source):
-    from ..source import AttrSource
-
     if source is None:
         unsupported("MP209", "a defaultdict that is not reachable from the frame")
     var = _dict(DefaultDictVariable)(tx, value, source)
@@ -201,9 +200,6 @@ def _function(tx, value, source):
 
 
 def _function_variable(value: types.FunctionType, source) -> Variable:
-    from .builtin import HANDLERS, load_handlers
-    from .torch_functions import torch_function
-
     load_handlers()
     if value in HANDLERS:
         return BuiltinVariable(value, source)
@@ -211,8 +207,6 @@ def _function_variable(value: types.FunctionType, source) -> Variable:
 
 
 def _method(tx, value, source):
-    from ..source import AttrSource
-
     if not isinstance(value.__func__, types.FunctionType):
         return _callable(tx, value, source)
     if source is None:
@@ -244,8 +238,6 @@ def _stays(value: Any) -> bool:
 
 
 def _callable_variable(value: Any, source, tx=None) -> Variable:
-    from .torch_functions import torch_function
-
     found = torch_function(value, source)
     if found is not None:
         return found
@@ -253,15 +245,9 @@ def _callable_variable(value: Any, source, tx=None) -> Variable:
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
         if tx is None or source is None:
             unsupported("MP303", f"the bound C method {value!r}")
-        from ..source import AttrSource
-
-        obj = wrap(tx, owner, AttrSource(source, "__self__"))
-        from .containers import BoundMethodVariable
-
+            obj = wrap(tx, owner, AttrSource(source, "__self__"))
         return BoundMethodVariable(obj, value.__name__)
     if isinstance(owner, type):
-        from .classes import ClassMethodVariable, ClassVariable
-
         return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
             owner, "__new__", None) else BuiltinVariable(value, source)
     return BuiltinVariable(value, source)
@@ -273,8 +259,6 @@ def _module(tx, value, source):
 
 
 def _partial(tx, value, source):
-    from ..source import AttrSource
-
     _type_guard(tx, value, source)
     parts = [wrap(tx, getattr(value, n), AttrSource(source, n) if source is not None else None)
              for n in ("func", "args", "keywords")]
@@ -284,8 +268,6 @@ def _partial(tx, value, source):
 
 
 def _lru_cache(tx, value, source):
-    from ..source import AttrSource
-
     tx.output.guard(source, "ID", value)
     inner = wrap(tx, value.__wrapped__, AttrSource(source, "__wrapped__") if source is not None else None)
     return LruCacheVariable(inner, value, source)
@@ -293,8 +275,6 @@ def _lru_cache(tx, value, source):
 
 # -- tensors and objects -----------------------------------------------------------------------------------------------
 def _tensor(tx, value, source):
-    from ..source import is_from_module_state
-
     if source is None:
         return tx.output.literal_tensor(value)
     if type(value) not in TENSOR_CLASSES and type(value).__torch_function__ is not torch.Tensor.__torch_function__:
@@ -315,8 +295,6 @@ def _nn_module(tx, value, source):
 
 
 def note_class(tx, value: Any, source) -> None:
-    from ..source import TypeSource
-
     note_class_source(tx, type(value), TypeSource(source))
 
 

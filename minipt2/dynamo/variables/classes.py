@@ -11,10 +11,12 @@ import inspect
 import types
 from typing import Any
 
-import torch
-
-from .base import NotConstant, Variable, unsupported
+from ..source import AttrSource, ItemSource
+from . import builder
+from .base import Variable, unsupported
 from .containers import BoundMethodVariable, const, constants, fold, new, none, observed
+from .functions import FunctionVariable, UserFunctionVariable, UserMethodVariable
+from .sources import StaticAttrSource
 
 MISSING = object()
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -48,9 +50,6 @@ def note_class_source(tx, cls: type, source) -> None:
 
 def class_member(tx, cls: type, name: str, raw: Any) -> Variable:
     """A class attribute as a variable (unbound), wrapped and guarded once per class and frame."""
-    from .builder import wrap
-    from ..source import AttrSource
-
     cache = tx.output.scratch("class_members")
     if (cls, name) not in cache:
         source = class_source(tx, cls)
@@ -59,7 +58,7 @@ def class_member(tx, cls: type, name: str, raw: Any) -> Variable:
             source = AttrSource(source, name)
             if isinstance(raw, classmethod):
                 source = AttrSource(source, "__func__")
-        cache[cls, name] = wrap(tx, value, source)
+        cache[cls, name] = builder.wrap(tx, value, source)
     return cache[cls, name]
 
 
@@ -71,8 +70,6 @@ def class_attribute(tx, obj: Variable, cls: type, name: str, raw: Any = MISSING,
     raw = lookup(cls, name) if raw is MISSING else raw
     if raw is MISSING:
         return None
-    from .functions import UserMethodVariable
-
     owner = owner or cls
     if isinstance(raw, types.FunctionType):
         return UserMethodVariable(class_member(tx, owner, name, raw), obj)
@@ -88,8 +85,6 @@ def class_attribute(tx, obj: Variable, cls: type, name: str, raw: Any = MISSING,
 
 
 def bind_classmethod(tx, function: Variable, cls_var: Variable) -> Variable:
-    from .functions import FunctionVariable, UserMethodVariable
-
     if isinstance(function, FunctionVariable):
         return UserMethodVariable(function, cls_var)
     return PartialCall(function, [cls_var])
@@ -103,21 +98,16 @@ def _property(tx, obj, owner, name, raw) -> Variable:
 
 def accessor(tx, cls: type, name: str, function: Any, part: str) -> Variable:
     """``cls.name.fget`` and the like, wrapped once per class."""
-    from .builder import wrap
-    from ..source import AttrSource
-
     cache = tx.output.scratch("class_members")
     if (cls, name, part) not in cache:
         source = class_source(tx, cls)
         if source is not None:
             source = AttrSource(AttrSource(source, name), part)
-        cache[cls, name, part] = wrap(tx, function, source)
+        cache[cls, name, part] = builder.wrap(tx, function, source)
     return cache[cls, name, part]
 
 
 def _other_descriptor(tx, obj, cls, owner, name, raw) -> Variable:
-    from .functions import UserMethodVariable
-
     if isinstance(raw, functools.cached_property):
         value = accessor(tx, owner, name, raw.func, "func").call(tx, [obj], {})
         tx.output.side_effects.store_attr(obj, raw.attrname, value)
@@ -139,11 +129,8 @@ def _other_descriptor(tx, obj, cls, owner, name, raw) -> Variable:
 
 def raw_member(tx, cls: type, name: str, raw: Any) -> Variable:
     """A descriptor object itself (not what it gives)."""
-    from .builder import wrap
-    from .sources import StaticAttrSource
-
     source = class_source(tx, cls)
-    return wrap(tx, raw, StaticAttrSource(source, (name,)) if source is not None else None)
+    return builder.wrap(tx, raw, StaticAttrSource(source, (name,)) if source is not None else None)
 
 
 class BoundDescriptorVariable(BoundMethodVariable):
@@ -207,14 +194,12 @@ class ClassVariable(Variable):
         return True
 
     def getattr(self, tx, name):
-        from .builder import from_constant
-
         pending = tx.output.side_effects.load_attr(self, name) if self.mutable is not None else None
         if pending is not None and pending is not tx.output.side_effects.DELETED:
             return pending
         raw = lookup(self.cls, name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__dataclass_fields__"):
-            return from_constant(getattr(self.cls, name))
+            return builder.from_constant(getattr(self.cls, name))
         if raw is MISSING:
             return self._from_metaclass(tx, name)
         if isinstance(raw, classmethod):
@@ -228,7 +213,7 @@ class ClassVariable(Variable):
         if isinstance(raw, (types.ClassMethodDescriptorType, types.BuiltinFunctionType, *DESCRIPTORS)):
             return self._builtin(name, raw)
         if isinstance(self.cls, enum.EnumMeta) and name in self.cls.__members__:
-            return from_constant(self.cls.__members__[name])
+            return builder.from_constant(self.cls.__members__[name])
         if isinstance(lookup(type(raw), "__get__"), types.FunctionType):
             return raw_member(tx, self.cls, name, raw).call_method(tx, "__get__", [none(), self], {})
         return class_member(tx, self.cls, name, raw)
@@ -245,15 +230,12 @@ class ClassVariable(Variable):
         if name == "__class__":
             return wrap_class(tx, type(self.cls))
         if isinstance(raw, types.FunctionType):
-            from .functions import UserFunctionVariable, UserMethodVariable
-
             return UserMethodVariable(UserFunctionVariable(raw), self)
         if raw is not MISSING:
-            from .builder import from_constant
             from .builtin import fold_raw
 
             value = fold_raw(getattr, self.cls, name)
-            return ClassMethodVariable(self, name) if callable(value) and not isinstance(value, type) else from_constant(value)
+            return ClassMethodVariable(self, name) if callable(value) and not isinstance(value, type) else builder.from_constant(value)
         if self.source is not None:
             tx.output.guard(self.source, "HASATTR", (name, False))
         raise observed(AttributeError, f"type object {self.cls.__name__!r} has no attribute {name!r}")
@@ -285,10 +267,8 @@ class ClassVariable(Variable):
         return None
 
     def iterate(self, tx):
-        from .builder import from_constant
-
         if isinstance(self.cls, enum.EnumMeta):
-            return [from_constant(member) for member in self.cls]
+            return [builder.from_constant(member) for member in self.cls]
         return super().iterate(tx)
 
     def iterator(self, tx):
@@ -368,8 +348,6 @@ class SuperVariable(Variable):
         return class_attribute(tx, self.obj, self.obj.python_type(), name, raw, owner)
 
     def _owner_source(self, tx, owner: type):
-        from ..source import AttrSource, ItemSource
-
         cls = self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()
         source = class_source(tx, cls)
         return None if source is None or owner is object else ItemSource(AttrSource(source, "__mro__"), cls.__mro__.index(owner))

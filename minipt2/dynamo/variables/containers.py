@@ -8,7 +8,10 @@ from __future__ import annotations
 import types
 from typing import Any, Callable
 
+from . import builder
 from .base import NotConstant, Variable, unsupported
+from .constant import ConstantVariable
+from .exceptions import observed
 
 BINARY_DUNDERS = {f"__{name}__": name for name in (
     "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "or_", "xor", "and_",
@@ -17,8 +20,6 @@ BINARY_DUNDERS |= {"__or__": "or_", "__and__": "and_"}
 
 
 def const(value: Any) -> Variable:
-    from .constant import ConstantVariable
-
     return ConstantVariable(value)
 
 
@@ -39,21 +40,13 @@ def constants(*variables: Variable) -> tuple[Any, ...] | None:
         return None
 
 
-def observed(cls: type[BaseException], *args: Any) -> Exception:
-    from .exceptions import observed as make
-
-    return make(cls, *args)
-
-
 def fold(function: Callable, *args: Any, **kwargs: Any) -> Variable:
     """Call a real function on constants; what it raises is the user's exception."""
-    from .builder import from_constant
-
     try:
         result = function(*args, **kwargs)
     except Exception as error:  # the user's own error, to be caught (or not) by the user's own handlers
         raise observed(type(error), *error.args) from None
-    return from_constant(result)
+    return builder.from_constant(result)
 
 
 class BoundMethodVariable(Variable):

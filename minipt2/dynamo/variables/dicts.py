@@ -10,8 +10,12 @@ import collections
 import types
 from typing import Any, Iterable
 
-from .base import NotConstant, Variable, unsupported
+from ..source import DictKeySource, ItemSource, KeyedItemSource
+from . import builder
+from .base import Variable, unsupported
 from .containers import ContainerVariable, const, constants, new, none, observed
+from .sources import DictItemSource
+from .tensor import TensorVariable
 
 MISSING = object()
 
@@ -34,7 +38,6 @@ class IdKey:
 def key_of(tx, var: Variable) -> Any:
     """A hashable Python object that equals another one exactly when the two user values are equal keys."""
     from .lists import TupleVariable
-    from .tensor import TensorVariable
     from .user_objects import UserObjectVariable
 
     real = getattr(var.mutable, "value", None)
@@ -105,26 +108,17 @@ class DictVariable(ContainerVariable):
             self._items[key] = pair
 
     def _key(self, key: Any) -> Variable:
-        from .builder import wrap
-
-        return wrap(self._tx, key, None if is_literal(key) else self._key_source(key))
+        return builder.wrap(self._tx, key, None if is_literal(key) else self._key_source(key))
 
     def _key_source(self, key: Any):
-        from ..source import DictKeySource
-
         return DictKeySource(self.source, (list(dict.keys(self.real)).index(key),))
 
     def _value(self, key: Any) -> Variable:
         if key not in self._seen:
-            from .builder import wrap
-
-            self._seen[key] = wrap(self._tx, dict.__getitem__(self.real, key), self._value_source(key))
+            self._seen[key] = builder.wrap(self._tx, dict.__getitem__(self.real, key), self._value_source(key))
         return self._seen[key]
 
     def _value_source(self, key: Any):
-        from ..source import ItemSource, KeyedItemSource
-        from .sources import DictItemSource
-
         if not is_literal(key):
             return KeyedItemSource(self.source, self._key_source(key))
         if type(self.real).__getitem__ in PLAIN_GETITEM:

@@ -10,7 +10,9 @@ from typing import Any, Iterable
 
 import torch
 
-from .base import NotConstant, Variable, unsupported
+from ..source import ItemSource
+from . import builder
+from .base import Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, new, none, observed
 
 REVERSED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -50,10 +52,7 @@ class SequenceVariable(ContainerVariable):
 
     def _item(self, i: int) -> Variable:
         if i not in self._seen:
-            from .builder import wrap
-            from ..source import ItemSource
-
-            self._seen[i] = wrap(self._tx, self.raw()[i], ItemSource(self.source, i))
+            self._seen[i] = builder.wrap(self._tx, self.raw()[i], ItemSource(self.source, i))
         return self._seen[i]
 
     def raw(self):

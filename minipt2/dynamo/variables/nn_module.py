@@ -6,16 +6,17 @@ Upstream: ``torch/_dynamo/variables/nn_module.py`` (UnspecializedNNModuleVariabl
 """
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
+from ..source import AttrSource, ImportSource, ItemSource
+from . import builder
 from .base import Variable, unsupported
 from .classes import MISSING, class_attribute, lookup
-from .containers import const, constants, new, none, observed
+from .containers import const, constants, new, observed
 from .lists import TupleVariable, as_index
 from .user_objects import UserObjectVariable, instance_dict
 
@@ -60,21 +61,16 @@ class NNModuleVariable(UserObjectVariable):
         return None
 
     def _table_item(self, tx, table: str, name: str) -> Variable:
-        from .builder import wrap
-        from ..source import AttrSource, ItemSource
-
         contents = instance_dict(self.real)[table]
         changed = tx.output.side_effects.known(contents)
         if changed is not None and changed.mutable.changed:
             return changed.getitem(tx, const(name))
         source = ItemSource(AttrSource(self.source, table), name) if self.source is not None else None
-        return wrap(tx, contents[name], source)
+        return builder.wrap(tx, contents[name], source)
 
     def lacks_registered(self, tx, name: str) -> None:
         self.lacks(tx, name)
         if self.source is not None:
-            from ..source import AttrSource
-
             for table in TABLES:
                 tx.output.guard(AttrSource(self.source, table), "NOT_CONTAINS", name)
 
@@ -128,8 +124,6 @@ class NNModuleVariable(UserObjectVariable):
         return True
 
     def _guard_empty(self, tx) -> None:
-        from ..source import AttrSource
-
         for table in (*FORWARD_HOOKS, *BACKWARD_HOOKS):
             if self.source is not None:
                 tx.output.guard(AttrSource(self.source, table), "EMPTY", None)
@@ -261,8 +255,6 @@ def guard_no_global_hooks(tx) -> None:
     seen = tx.output.scratch("global_hooks")
     if seen:
         return
-    from ..source import ImportSource
-
     for table in GLOBAL_HOOKS:
         if getattr(nn_module, table):
             unsupported("MP307", "hooks registered for all modules", "remove global module hooks before compiling")
@@ -272,6 +264,3 @@ def guard_no_global_hooks(tx) -> None:
 
 def _is_none(var: Variable) -> bool:
     return constants(var) == (None,)
-
-
-__all__ = ["NNModuleVariable", "SlicedModuleVariable", "guard_no_global_hooks", "none", "types"]

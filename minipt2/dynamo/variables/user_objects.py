@@ -8,10 +8,13 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from ..source import AttrSource, ItemSource, TypeSource
+from . import builder
 from .base import ObservedException, Variable, unsupported
 from .classes import C_ATTRIBUTES, MISSING, class_attribute, lookup, raw_member, wrap_class
 from .constant import ConstantVariable
 from .containers import ContainerVariable, const, none, observed
+from .sources import RawDictSource
 
 REFLECTED = {"add": "radd", "sub": "rsub", "mul": "rmul", "truediv": "rtruediv", "floordiv": "rfloordiv", "mod": "rmod",
              "pow": "rpow", "matmul": "rmatmul", "and_": "rand", "or_": "ror", "xor": "rxor", "lshift": "rlshift",
@@ -110,8 +113,6 @@ class UserObjectVariable(Variable):
         return self._missing(tx, name)
 
     def _class_source(self):
-        from ..source import TypeSource
-
         return TypeSource(self.source) if self.source is not None else None
 
     def own_attribute(self, tx, name: str) -> Variable | None:
@@ -128,17 +129,11 @@ class UserObjectVariable(Variable):
         return found
 
     def _wrap_own(self, tx, name: str, value: Any) -> Variable:
-        from .builder import wrap
-        from ..source import AttrSource
-
         if self.source is None:
-            return wrap(tx, value, None)
+            return builder.wrap(tx, value, None)
         if self.custom_getattribute:
-            from ..source import ItemSource
-            from .sources import RawDictSource
-
-            return wrap(tx, value, ItemSource(RawDictSource(self.source), name))
-        return wrap(tx, value, AttrSource(self.source, name))
+            return builder.wrap(tx, value, ItemSource(RawDictSource(self.source), name))
+        return builder.wrap(tx, value, AttrSource(self.source, name))
 
     @staticmethod
     def _is_data_descriptor(raw: Any) -> bool:
@@ -372,8 +367,6 @@ class ObjectDictVariable(ContainerVariable):
         owner, effects = self.owner, tx.output.side_effects
         names = list(instance_dict(owner.real))
         if owner.source is not None:
-            from ..source import AttrSource
-
             tx.output.guard(AttrSource(owner.source, "__dict__"), "DICT_KEYS", tuple(names))
         pending = effects.attrs(owner)
         names += [n for n in pending if n not in names]
