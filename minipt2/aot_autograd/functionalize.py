@@ -197,24 +197,27 @@ class _Functionalizer:
             self.write(targets[0], self.fit(simple(self, node, targets[0]), targets[0]))
             self.graph.erase_node(node)
             return
-        fresh = self.make_functional(node, positions)
-        single = fresh + len(targets) == 1 and not isinstance(node.target, Functional)
+        returns = node.target._schema.returns
+        fresh, packed = self.make_functional(node, positions)
+        if packed and fresh and len(returns) == 1:  # what was the result is now the first of several
+            first = self.emit(operator.getitem, (node, 0))
+            node.replace_all_uses_with(first, delete_user_cb=lambda user: user is not first)
         for i, target in enumerate(targets):
-            value = node if single else self.emit(operator.getitem, (node, fresh + i))
+            value = self.emit(operator.getitem, (node, fresh + i)) if packed else node
             if isinstance(target, fx.Node):
                 self.write(target, self.fit(value, target))
                 continue
             for j, element in enumerate(target):
                 self.write(element, self.fit(self.emit(operator.getitem, (value, j)), element))
 
-    def make_functional(self, node: fx.Node, positions: tuple[int, ...]) -> int:
-        """Exchange ``node``'s target; returns how many of its results come before the written values."""
+    def make_functional(self, node: fx.Node, positions: tuple[int, ...]) -> tuple[int, bool]:
+        """Exchange ``node``'s target; how many of its results come before the written values, and whether it returns a tuple."""
         op = node.target
         if op._schema.name in _BATCH_NORMS:
             node.target = aten._native_batch_norm_legit_functional.default
             statistics = tuple(argument(node.args, node.kwargs, op, i).meta["val"] for i in positions)
             node.meta["val"] = (*node.meta["val"], *statistics)
-            return 3
+            return 3, True
         twin = functional_variant(op)
         if twin is None and info(op).is_out:
             raise Unsupported("MP305", f"{op} has no form that returns its result", "call it without out=")
@@ -228,7 +231,7 @@ class _Functionalizer:
             node.args += tuple(a.default_value for a in op._schema.arguments[len(node.args):]
                                if not a.kwarg_only and a.name not in node.kwargs)
         self.evaluate(node)
-        return len(info(op).fresh_returns)
+        return len(info(op).fresh_returns), twin is None or len(twin._schema.returns) > 1
 
 
 def _filled(self: _Functionalizer, node: fx.Node, target: fx.Node) -> fx.Node:

@@ -24,7 +24,7 @@ from .simplify import drop_dead, output_node
 Cost = Callable[[fx.Node], float]
 Kind = Callable[[fx.Node], str]
 RECOMPUTABLE = frozenset({"pointwise", "view"})
-CHEAP_RATE, DEAR_RATE = 1 / 16, 1 / 4
+CHEAP_RATE, DEAR_RATE = 1 / 32, 1 / 8
 """Price of recomputing one byte of a pointwise result, in bytes saved: a long chain is not worth one saved tensor."""
 _DEAR = frozenset("exp expm1 exp2 log log1p log2 log10 erf erfc erfinv tanh sin cos tan asin acos atan atan2 sinh cosh pow lgamma digamma gelu "
                   "gelu_backward silu sigmoid softplus mish".split())
@@ -123,10 +123,10 @@ def storage_root(node: fx.Node, kind: Kind) -> fx.Node:
 
 
 def default_cost(kind: Kind) -> Cost:
-    """Bytes, but parameters are there anyway and views keep their base alive: the former free, the latter not to be saved."""
+    """Bytes, but parameters are there anyway (free), other inputs often are (half), and views only keep their base (never)."""
     def cost(node: fx.Node) -> float:
-        if node.op == "placeholder":
-            return 0.0 if node.meta.get("static") and not node.meta.get("mutated") else nbytes(node)
+        if node.op == "placeholder" and not node.meta.get("mutated"):
+            return 0.0 if node.meta.get("static") else nbytes(node) / 2
         return math.inf if is_view(node, kind) else nbytes(node)
     return cost
 

@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from minipt2.aot_autograd import aot_eager
+from minipt2 import prims
+from minipt2.aot_autograd import aot_compile, aot_eager
+from minipt2.aot_autograd.compile import run_eagerly
 from minipt2.config import config
 
 from .lifting import lift
@@ -87,7 +89,8 @@ class Index(nn.Module):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_training(name, channels_last):
+@pytest.mark.parametrize("decompose", [None, prims.expand], ids=["aten", "prims"])
+def test_training(name, channels_last, decompose):
     make, shape = CASES[name]
     if channels_last and len(shape) != 4:
         pytest.skip("images only")
@@ -99,7 +102,7 @@ def test_training(name, channels_last):
     twin = copy.deepcopy(module)
     gm, state, _ = lift(twin)
     x1, x2 = x.clone().requires_grad_(), x.clone().requires_grad_()
-    run = aot_eager(gm, [*state, x2])
+    run = aot_compile(gm, [*state, x2], fw_compiler=run_eagerly, decompose=decompose)
     for step in range(2):
         torch.manual_seed(step)
         expected = module(x1)

@@ -98,20 +98,21 @@ def test_nothing_leaks():
 def test_saved_buffers_die_early_in_backward():
     alive = []
 
-    def spy(gm, fakes):
-        run = run_eagerly(gm)
-
-        def counted(args):
-            refs = [weakref.ref(t) for t in args[:1]]
-            result = run(args)
-            alive.append([r() is not None for r in refs])
-            return result
-        return counted
+    def compiler(gm, fakes):
+        def backward(args):
+            saved = weakref.ref(args[0])
+            result = args[0] * args[1]
+            args.clear()
+            alive.append(saved() is not None)
+            return [result]
+        return backward
 
     a = torch.randn(3, requires_grad=True)
-    run = aot_compile(graph_of(lambda t: (t.softmax(0).exp(),), 1), [a], fw_compiler=run_eagerly, bw_compiler=spy)
-    run(a)[0].sum().backward()
-    assert len(alive) == 1
+    run = aot_compile(graph_of(lambda t: (t.softmax(0).sin(),), 1), [a], fw_compiler=run_eagerly, bw_compiler=compiler)
+    out, retained = run(a)[0], run(a)[0]
+    out.sum().backward()
+    retained.sum().backward(retain_graph=True)
+    assert alive == [False, True]
 
 
 def test_compiled_backward_is_lazy_and_no_grad_needs_no_function():

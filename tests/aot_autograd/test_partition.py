@@ -1,0 +1,144 @@
+"""The cut: cheapest by brute force, valid whatever is saved, never repeating what must not run twice."""
+import itertools
+import math
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from minipt2 import prims
+from minipt2.aot_autograd import min_cut, split, trace_joint
+from minipt2.aot_autograd.functionalize import functionalize
+from minipt2.aot_autograd.partition import (backward_nodes, default_cost, default_recompute, nbytes, needed_from_forward, partition,
+                                            recompute_nothing_dear)
+from minipt2.aot_autograd.simplify import simplify
+
+from .lifting import lift
+from .test_modules import Attention, Dropped
+
+
+def joint_of(fn, *primals):
+    joint = trace_joint(fn, primals)
+    functionalize(joint.graph)
+    simplify(joint.graph)
+    joint.recompile()
+    return joint
+
+
+def random_program(seed):
+    choose = random.Random(seed)
+
+    def fn(a, b):
+        values = [a, b]
+        for _ in range(7):
+            x, y = choose.choice(values), choose.choice(values)
+            values.append(choose.choice([
+                lambda: x * y, lambda: x.sin(), lambda: x.exp(), lambda: x + y, lambda: x.t() * y, lambda: x @ y, lambda: x.softmax(0)])())
+        return values[-1], values[-2].sum()
+    return fn
+
+
+def sufficient(joint, saved):
+    """Whether the backward can run from ``saved``: nothing that must not run twice is missing, and no input either."""
+    backward = backward_nodes(joint)
+    pending = needed_from_forward(joint, backward)
+    while pending:
+        node = pending.pop()
+        if node in saved:
+            continue
+        if node.op == "placeholder" or math.isinf(recompute_nothing_dear(node)):
+            return False
+        pending.extend(node.all_input_nodes)
+    return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_min_cut_against_brute_force(seed):
+    joint = joint_of(random_program(seed), *torch.randn(2, 3, 3).requires_grad_().unbind(0))
+    pricing = random.Random(seed)
+    prices = {n: float(pricing.randint(1, 6)) for n in joint.graph.nodes}
+    cost = lambda n: math.inf if math.isinf(nbytes(n)) else prices[n]  # noqa: E731
+    saved = min_cut(joint, cost)
+    assert sufficient(joint, saved)
+    backward = backward_nodes(joint)
+    candidates = [n for n in joint.graph.nodes if n not in backward and n.op != "output" and not math.isinf(cost(n))]
+    best = min(sum(map(cost, subset)) for size in range(len(saved) + 1) for subset in itertools.combinations(candidates, size)
+               if sum(map(cost, subset)) <= sum(map(cost, saved)) and sufficient(joint, set(subset)))
+    assert sum(map(cost, saved)) == best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_sufficient_set_gives_the_same_gradients(seed):
+    primals = [torch.randn(3, 3, requires_grad=True) for _ in range(2)]
+    joint = joint_of(random_program(seed), *primals)
+    tangents = [torch.ones(t.meta["val"].shape) for t in joint.graph.nodes if t.meta.get("tangent")]
+    outs, grads = joint(*primals, *tangents)
+    backward = backward_nodes(joint)
+    candidates = [n for n in joint.graph.nodes if n not in backward and n.op not in ("output", "get_attr") and not math.isinf(nbytes(n))]
+    for saved in (set(candidates), set(needed_from_forward(joint, backward)), min_cut(joint, nbytes)):
+        if not sufficient(joint, saved):
+            continue
+        forward, back = split(joint, saved)
+        results = forward(*primals)
+        torch.testing.assert_close(results[:len(outs)], outs)
+        torch.testing.assert_close(back(*results[len(outs):], *tangents), grads)
+
+
+def test_dear_and_random_operators_run_once():
+    module = Attention(True)
+    gm, state, _ = lift(module)
+    joint = joint_of(gm, *state, torch.randn(2, 6, 16))
+    _, backward = partition(joint)
+    contractions = [n for n in backward.graph.nodes if n.op == "call_function" and prims.kind(n) == "contraction"]
+    assert len(contractions) == 2 * 6, "two per matrix product of the forward, none of them again"
+    gm, state, _ = lift(Dropped())
+    _, backward = partition(joint_of(gm, *state, torch.randn(4, 8)))
+    assert not [n for n in backward.graph.nodes if n.op == "call_function" and prims.kind(n) == "random"]
+
+
+def test_dropout_masks_are_saved_as_booleans():
+    joint = joint_of(lambda t: nn.functional.dropout(t, 0.5, True), torch.randn(8, 8, requires_grad=True))
+    saved = min_cut(joint, default_cost(prims.kind), default_recompute(prims.kind))
+    assert [n.meta["val"].dtype for n in saved] == [torch.bool]
+
+
+def test_long_chains_are_not_recomputed():
+    def fn(a, w):
+        x = a
+        for _ in range(40):
+            x = x * 1.5 + x.relu()
+        return x @ w
+    joint = joint_of(fn, torch.randn(8, 8), torch.randn(8, 8, requires_grad=True))
+    saved = min_cut(joint, default_cost(prims.kind), default_recompute(prims.kind))
+    assert all(n.op == "call_function" for n in saved)
+
+
+def test_recomputation_stands_where_it_is_needed():
+    def fn(a):
+        for _ in range(3):
+            a = a.softmax(0).exp() * 2
+        return a
+    _, backward = partition(joint_of(fn, torch.randn(4, 4, requires_grad=True)))
+    nodes = [n for n in backward.graph.nodes if n.op == "call_function"]
+    for node in nodes:
+        if not any(a in nodes for a in node.all_input_nodes):
+            assert min(nodes.index(u) for u in node.users if u in nodes) - nodes.index(node) <= 3
+
+
+def test_saved_bytes_of_a_transformer_block():
+    module = Attention(True)
+    gm, state, _ = lift(module)
+    x = torch.randn(2, 8, 16)
+    storages = {}
+
+    def pack(t):
+        storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        module(x)
+    own = {t.untyped_storage().data_ptr() for t in [*state, x]}
+    eager = sum(b for p, b in storages.items() if p not in own)
+    joint = prims.expand(joint_of(gm, *state, x))
+    saved = min_cut(joint, default_cost(prims.kind), default_recompute(prims.kind))
+    assert sum(nbytes(n) for n in saved if n.op != "placeholder") <= 0.75 * eager
