@@ -118,7 +118,8 @@ class Compiled(torch.autograd.Function):
         ctx.save_for_backward(*saved, *(results[i].detach() for i in plan.witnesses))
         ctx.plan = plan
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(results[i] for i in plan.frozen))
+        if plan.frozen:
+            ctx.mark_non_differentiable(*(results[i] for i in plan.frozen))
         return tuple(results[:plan.count])
 
     @staticmethod
