@@ -111,7 +111,7 @@ floordiv = binary("floordiv", _tensors(torch.floor_divide), "a / b rounded down"
 truncdiv = binary("truncdiv", _tensors(lambda a, b: torch.div(a, b, rounding_mode="trunc")), "a / b rounded towards 0")
 fmod = binary("fmod", _tensors(torch.fmod), "remainder with the sign of a (C's fmod)")
 remainder = binary("remainder", _tensors(torch.remainder), "remainder with the sign of b (Python's %)")
-pow = binary("pow", operator.pow, "a to the power b")
+pow = binary("pow", lambda a, b: (torch.pow if isinstance(a, torch.Tensor) else _tensors(torch.pow))(a, b), "a to the power b")
 atan2 = binary("atan2", _tensors(torch.atan2), "angle of the point (b, a), in radians")
 maximum = binary("maximum", _tensors(torch.maximum), "the larger; NaN when either is NaN")
 minimum = binary("minimum", _tensors(torch.minimum), "the smaller; NaN when either is NaN")

@@ -17,9 +17,10 @@ from .core import Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, decompositions
 from .kinds import kind
 from .lazy import LazyGraphModule
-from .meta import is_dense, same_layout
+from .meta import contiguous_strides, is_dense, same_layout
 
 _KEPT_BY_NODE = ("val", "fallback")
+_REASONS = {"random": "draws random numbers as eager does", "contraction": "a library kernel, kept whole"}
 
 
 def expand(gm: fx.GraphModule, table: Mapping[Any, Callable[..., Any]] | None = None) -> fx.GraphModule:
@@ -75,7 +76,7 @@ class _Expansion:
             return self.checked(node, target(*args))
         rule = self.table.get(target)
         if rule is None:
-            return self.fallback(node, args, kwargs, "no decomposition")
+            return self.fallback(node, args, kwargs, _REASONS.get(kind(node), "no decomposition"))
         if self.opaque:
             return self.fallback(node, args, kwargs, "an operand is complex, sparse or not a tensor")
         try:
@@ -122,19 +123,22 @@ class _Expansion:
 
     def output(self, node: fx.Node) -> None:
         """Outputs keep their strides, and stay tensors of their own where they were."""
-        self.recorder.origin, taken = {}, {}
-        metas = node.meta
+        self.recorder.origin = {}
+        taken: dict[fx.Node, fx.Node] = {}
+        settled: dict[fx.Node, fx.Node] = {}
 
         def restore(arg: Any) -> Any:
             if isinstance(arg, (tuple, list)):
                 return type(arg)([restore(a) for a in arg])
             new = self.env[arg] if isinstance(arg, fx.Node) else arg
-            if isinstance(new, Value):
-                new = self.settle(arg, new, taken)
-            return new.node if isinstance(new, Value) else new
+            if not isinstance(new, Value):
+                return new
+            if arg not in settled:
+                settled[arg] = self.settle(arg, new, taken).node
+            return settled[arg]
 
         created = self.recorder.graph.create_node("output", "output", (restore(node.args[0]),))
-        created.meta.update(metas)
+        created.meta.update(node.meta)
 
     def settle(self, old: fx.Node, value: Value, taken: dict[fx.Node, fx.Node]) -> Value:
         recorded = old.meta.get("val")
@@ -143,8 +147,12 @@ class _Expansion:
         base, old_base = _base(value.node), _base(old)
         aliases = base.op in ("placeholder", "get_attr") and old_base.op not in ("placeholder", "get_attr")
         shared = taken.setdefault(base, old_base) is not old_base
-        wrong = not same_layout(value.shape, value.strides, strides) and is_dense(value.shape, strides)
-        return p.copy_strided(value, strides) if aliases or shared or wrong else value
+        dense = is_dense(value.shape, strides) and 0 not in value.shape
+        wrong = dense and not same_layout(value.shape, value.strides, strides)
+        if not (aliases or shared or wrong):
+            return value
+        args = (value, strides if dense else contiguous_strides(value.shape))
+        return self.recorder.emit(p.copy_strided, args, {}, p.copy_strided.meta(*args))  # not shared: two outputs, two tensors
 
 
 def _is_strided(val: Any) -> bool:
