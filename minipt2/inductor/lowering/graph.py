@@ -227,19 +227,11 @@ class GraphLowering:
                 source.strides, source.exact = dense(source.sizes, None), True
             self.realize(source)
         elif place is None and isinstance(source, View) and source.kind == "permute" or place is not None:
-            copy = self._row_major_copy(source)
+            copy = self._copied(source, place or source, dense(source.sizes, None))
             layout = t.relayout(copy.layout)
             t.realised(Place(copy.name, layout))
         else:
             self.realize(source)
-
-    def _row_major_copy(self, t: Tensor) -> Place:
-        place = t.place()
-        strides = dense(t.sizes, None)
-        key = (place or t, strides)
-        if key not in self.copies:
-            self.copies[key] = self.store(self.copy_of(t, strides))
-        return self.copies[key]
 
     def copy_of(self, t: Tensor, strides: tuple[Expr, ...]) -> Lazy:
         copy = Lazy(t.sizes, t.dtype, t.device, t.load, t.cost)
@@ -269,19 +261,25 @@ class GraphLowering:
         return place
 
     def place_as(self, t: Tensor, strides: tuple[Expr, ...]) -> Place:
-        """``t`` in memory with these strides: where it lies, or a copy."""
+        """``t`` in memory with exactly these strides: where it lies, or a copy."""
+        place = None
         if isinstance(t, Lazy) and t.place() is None:
-            source = t.copy_of.place() if t.copy_of is not None else None
-            if source is not None and same_strides(t.sizes, source.layout.strides, strides):
-                return source
-            t.strides, t.exact = strides, True
-        place = self.realize(t)
-        if same_strides(t.sizes, place.layout.strides, strides):
+            place = t.copy_of.place() if t.copy_of is not None else None
+            if place is None or not same_strides(t.sizes, place.layout.strides, strides):
+                t.strides, t.exact, place = strides, True, None
+        place = place or self.realize(t)
+        layout = place.layout
+        if not same_strides(t.sizes, layout.strides, strides):
+            return self._copied(t, place, strides)
+        if layout.strides == strides:
             return place
-        key = (place, strides)
-        if key not in self.copies:
-            self.copies[key] = self.store(self.copy_of(t, strides))
-        return self.copies[key]
+        return Place(place.name, Layout(layout.sizes, strides, layout.dtype, layout.device, layout.offset))
+
+    def _copied(self, t: Tensor, key: Any, strides: tuple[Expr, ...]) -> Place:
+        """A copy of ``t`` with these strides, made once."""
+        if (key, strides) not in self.copies:
+            self.copies[key, strides] = self.store(self.copy_of(t, strides))
+        return self.copies[key, strides]
 
     def reference(self, t: Tensor, strides: tuple[Expr, ...] | None = None) -> TensorRef:
         """An argument of an extern call, in memory (with these strides)."""

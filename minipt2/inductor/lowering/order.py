@@ -32,14 +32,15 @@ def dense(shape: tuple[Any, ...], strides: tuple[Any, ...] | None) -> tuple[Expr
 
 
 def _order(shape: Sequence[Any], strides: Sequence[Any]) -> list[int]:
-    """Dimensions from outermost to innermost; those of size 1 stay beside their right neighbour."""
-    keys: list[Any] = []
-    neighbour: Any = 0
-    for d in reversed(range(len(shape))):
-        if shape[d] != 1:
-            neighbour = strides[d]
-        keys.append((-neighbour, d))
-    return [d for _, d in sorted(keys)]
+    """Dimensions from outermost to innermost."""
+    return sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+
+
+@lru_cache(maxsize=4096)
+def channels_last(sizes: Sizes) -> tuple[Expr, ...]:
+    """Strides with dimension 1 innermost; row-major below four dimensions."""
+    rank = len(sizes)
+    return dense(sizes, tuple([rank, 1, *range(rank - 1, 1, -1)]) if rank in (4, 5) else None)
 
 
 def same_strides(sizes: Sizes, a: Sequence[Expr], b: Sequence[Expr]) -> bool:
@@ -74,6 +75,9 @@ def pick_order(loads: Sequence[Expr], index: Sequence[Expr], sizes: Sizes, hint:
     best, times = counts.most_common(1)[0]
     if counts.get(tuple([hint[d] for d in dims]), 0) == times:
         return hint
+    for strides in (dense(sizes, None), channels_last(sizes)):  # the strides of size-1 dimensions tell kernels the format
+        if tuple([strides[d] for d in dims]) == best:
+            return strides
     result: list[Expr] = [sympy.S.One] * len(sizes)
     for d, s in zip(dims, best):
         result[d] = s

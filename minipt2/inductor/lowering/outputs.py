@@ -45,18 +45,15 @@ def _output(g: Any, leaf: Any, overwritten: set[str]) -> Output:
     strides = tuple(map(size, val.stride()))
     _want_source(g, value, strides)
     fresh = isinstance(value, Lazy) and value.copy_of is not None and value.place() is None
-    place = g.store(_exact(value, strides)) if fresh else g.place_as(value, strides)
+    place = _stored(g, value, strides) if fresh else g.place_as(value, strides)
     if place.name in overwritten or place.name.startswith("const"):
         place = g.store(g.copy_of(value, strides))
-    if place.layout.strides != strides:  # only size-1 dimensions differ
-        layout = place.layout
-        place = Place(place.name, Layout(layout.sizes, strides, layout.dtype, layout.device, layout.offset))
     return Output(g.ref(place))
 
 
-def _exact(value: Lazy, strides: tuple[Any, ...]) -> Lazy:
+def _stored(g: Any, value: Lazy, strides: tuple[Any, ...]) -> Place:
     value.strides, value.exact = strides, True
-    return value
+    return g.store(value)
 
 
 def _want_source(g: Any, value: Tensor, strides: tuple[Any, ...]) -> None:
