@@ -22,7 +22,7 @@ from .base import Variable, unsupported
 from .builtin import HANDLERS, BuiltinVariable, load_handlers
 from .classes import ClassMethodVariable, ClassVariable, note_class_source, wrap_class
 from .constant import ConstantVariable, is_literal
-from .containers import BoundMethodVariable
+from .containers import BoundMethodVariable, note_existing
 from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable
 from .functions import UserFunctionVariable, UserMethodVariable
 from .iterators import ExistingIterator
@@ -245,8 +245,7 @@ def _callable_variable(value: Any, source, tx=None) -> Variable:
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
         if tx is None or source is None:
             unsupported("MP303", f"the bound C method {value!r}")
-            obj = wrap(tx, owner, AttrSource(source, "__self__"))
-        return BoundMethodVariable(obj, value.__name__)
+            return BoundMethodVariable(wrap(tx, owner, AttrSource(source, "__self__")), value.__name__)
     if isinstance(owner, type):
         return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
             owner, "__new__", None) else BuiltinVariable(value, source)
@@ -318,7 +317,8 @@ def _user_object(tx, value, source):
             return _unknown(tx, value, source)
         payload = kinds.get(base, DictVariable).existing(tx, value, source, base)
     var = UserObjectVariable(cls, source, real=value, payload=payload)
-    return tx.output.side_effects.track_existing(var, value)
+    note_existing(tx, tx.output.side_effects.track_existing(var, value))
+    return var
 
 
 OPAQUE = (torch.Generator, random.Random, np.random.Generator)

@@ -123,6 +123,10 @@ def _instance(tx, cls_var: ClassVariable, args, kwargs) -> Variable:
 def bare_instance(tx, cls: type, args: list[Variable] = ()) -> UserObjectVariable:
     """``cls.__new__(cls)`` of the builtin base class: no attributes yet."""
     base = payload_base(cls)
+    if base is tuple and hasattr(cls, "_fields") and args:
+        from .iterators import items_of
+
+        return new(tx, NamedTupleVariable(items_of(tx, args[0]), cls=cls))
     if base is not None:
         payload = new(tx, PAYLOADS[base]())
         if base in IMMUTABLE and args:

@@ -127,3 +127,23 @@ class ContainerVariable(Variable):
     def changing(self, tx) -> None:
         """Announce a change about to happen."""
         tx.output.side_effects.mutate(self)
+        note_mutation(tx, self)
+
+
+def note_existing(tx, var: Variable) -> None:
+    """An object from outside: it must stay another one than those of its class that are changed while tracing."""
+    tx.output.scratch("existing").setdefault(var.python_type(), []).append(var)
+    for other in tx.output.scratch("mutated").get(var.python_type(), ()):
+        tx.output.guard(var.source, "NOT_ALIAS", other.source)
+
+
+def note_mutation(tx, var: Variable) -> None:
+    """A change of ``var``: if it came from outside, no other object of its class may turn out to be the same one."""
+    if var.source is None:
+        return
+    mutated = tx.output.scratch("mutated").setdefault(var.python_type(), [])
+    if not any(other is var for other in mutated):
+        mutated.append(var)
+        for other in tx.output.scratch("existing").get(var.python_type(), ()):
+            if other is not var and other.source is not None:
+                tx.output.guard(var.source, "NOT_ALIAS", other.source)

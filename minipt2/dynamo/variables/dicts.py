@@ -13,7 +13,7 @@ from typing import Any, Iterable
 from ..source import DictKeySource, ItemSource, KeyedItemSource
 from . import builder
 from .base import Variable, unsupported
-from .containers import ContainerVariable, const, constants, new, none, observed
+from .containers import ContainerVariable, const, constants, new, none, note_existing, observed
 from .sources import DictItemSource
 from .tensor import TensorVariable
 
@@ -86,7 +86,8 @@ class DictVariable(ContainerVariable):
         """The variable of a real dict of class ``kind``."""
         var = cls(None, source=source, real=value, cls=kind)
         var._tx = tx
-        return tx.output.side_effects.track_existing(var, value)
+        note_existing(tx, tx.output.side_effects.track_existing(var, value))
+        return var
 
     # -- contents --------------------------------------------------------------------------------------------------
     @property

@@ -13,7 +13,7 @@ import torch
 from ..source import ItemSource
 from . import builder
 from .base import Variable, unsupported
-from .containers import ContainerVariable, const, constants, fold, new, none, observed
+from .containers import BoundMethodVariable, ContainerVariable, const, constants, fold, new, none, note_existing, observed
 
 REVERSED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -24,7 +24,7 @@ class SequenceVariable(ContainerVariable):
     def __init__(self, items: Iterable[Variable] | None = None, source=None, real: Any = None):
         super().__init__(source)
         self.real = real
-        self._items: list[Variable] | None = None if items is None else list(items)
+        self._items: list[Variable] | None = None if real is not None else list(items or ())
         self._seen: dict[int, Variable] = {}
         self._tx = None
 
@@ -36,7 +36,8 @@ class SequenceVariable(ContainerVariable):
         if kind is not None:
             var.cls = kind
         var._tx = tx
-        return tx.output.side_effects.track_existing(var, value)
+        note_existing(tx, tx.output.side_effects.track_existing(var, value))
+        return var
 
     @property
     def items(self) -> list[Variable]:
@@ -246,6 +247,8 @@ class NamedTupleVariable(TupleVariable):
     def getattr(self, tx, name):
         if name in self.fields() and not tx.output.side_effects.has_pending(self):
             return self.getitem(tx, const(self.fields().index(name)))
+        if hasattr(self, "m_" + name):
+            return BoundMethodVariable(self, name)
         if name == "_fields":
             return TupleVariable([const(f) for f in self.cls._fields])
         from .classes import class_attribute
@@ -498,6 +501,8 @@ class SliceVariable(Variable):
     def getattr(self, tx, name):
         if name in ("start", "stop", "step"):
             return self.parts()[("start", "stop", "step").index(name)]
+        if hasattr(slice, name):
+            return BoundMethodVariable(self, name)
         raise observed(AttributeError, f"'slice' object has no attribute {name!r}")
 
     def call_method(self, tx, name, args, kwargs):

@@ -90,6 +90,9 @@ class NNModuleVariable(UserObjectVariable):
             raise observed(TypeError, f"cannot assign as buffer {name!r} (torch.Tensor or None expected)")
         super().store(tx, name, value)
 
+    def note_change(self, tx) -> None:
+        """Two modules of one class that become the same object are noticed by the modules' own guards."""
+
     def emit_store_attr(self, cg, name):
         if lookup(self.cls, "__setattr__") is nn.Module.__setattr__:
             cg.store_attr(name)

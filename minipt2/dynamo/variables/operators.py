@@ -52,11 +52,11 @@ def binary_op(tx, op: str, a: Variable, b: Variable) -> Variable:
 
 def prefers_right(a: Variable, b: Variable) -> bool:
     """Python asks the right operand first when its class is a proper subclass of the left one's."""
-    from .tensor import TensorVariable
+    from .lists import SizeVariable, TupleVariable
     from .user_objects import UserObjectVariable
 
-    if isinstance(b, TensorVariable):
-        return not isinstance(a, (TensorVariable, UserObjectVariable)) and hasattr(a, "items")
+    if isinstance(b, SizeVariable):
+        return type(a) is TupleVariable
     return isinstance(b, UserObjectVariable) and isinstance(a, UserObjectVariable) and a.cls is not b.cls and issubclass(
         b.cls, a.cls)
 
@@ -118,6 +118,8 @@ def is_same(tx, a: Variable, b: Variable) -> bool:
         return type(x) is type(y) and x == y
     if isinstance(x, (tuple, torch.Size, torch.device, torch.layout, torch.memory_format)):
         return x is y or (type(x) is type(y) and not isinstance(x, tuple) and x == y)
+    if x is not y and a.mutable is not None and b.mutable is not None and a.source is not None and type(x) is type(y):
+        tx.output.guard(a.source, "NOT_ALIAS", b.source)
     return x is y
 
 

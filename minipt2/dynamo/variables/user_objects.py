@@ -13,7 +13,7 @@ from . import builder
 from .base import ObservedException, Variable, unsupported
 from .classes import C_ATTRIBUTES, MISSING, class_attribute, lookup, raw_member, wrap_class
 from .constant import ConstantVariable
-from .containers import ContainerVariable, const, none, observed
+from .containers import ContainerVariable, const, none, note_mutation, observed
 from .sources import RawDictSource
 
 REFLECTED = {"add": "radd", "sub": "rsub", "mul": "rmul", "truediv": "rtruediv", "floordiv": "rfloordiv", "mod": "rmod",
@@ -203,7 +203,11 @@ class UserObjectVariable(Variable):
         if self.real is None and not instances_have_dict(self.cls) and not isinstance(raw, types.MemberDescriptorType):
             raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         self.require_source("setting")
+        self.note_change(tx)
         tx.output.side_effects.store_attr(self, name, value)
+
+    def note_change(self, tx) -> None:
+        note_mutation(tx, self)
 
     def require_source(self, what: str) -> None:
         if self.real is not None and self.source is None:
@@ -220,6 +224,7 @@ class UserObjectVariable(Variable):
         if self.own_attribute(tx, name) is None:
             raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
         self.require_source("deleting")
+        self.note_change(tx)
         tx.output.side_effects.delete_attr(self, name)
 
     def emit_store_attr(self, cg, name: str) -> None:
