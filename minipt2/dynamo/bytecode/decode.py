@@ -112,7 +112,7 @@ def _read(code: CodeType) -> tuple[list[Instruction], dict[int, Instruction]]:
             if DIALECT.renames:
                 _rename(instr)
         elif kind == "local":
-            instr.arg = slots[number]
+            instr.arg, instr.index = slots[number], number
         elif kind == "const":
             instr.arg, instr.index = consts[number], number
         elif kind == "name":
@@ -233,6 +233,8 @@ def _absorb(first: Instruction, parts: list[Instruction]) -> None:
     elif first.op == "TO_BOOL":
         first.op, first.target = last.op, last.target
         first.flag = 2 if last.handler != first.handler else 0
+    elif first.op == "CONVERT_VALUE":
+        first.op = "FORMAT_VALUE"
     elif first.op == "MAKE_FUNCTION":
         first.arg = sum(p.arg for p in parts[1:])
     first.position = last.position
@@ -251,6 +253,7 @@ def _folds() -> dict:
         "TO_BOOL": _fold_test,
         "END_FOR": lambda i, k: 2 if _follows(i, k, "POP_TOP") else 1,
         "MAKE_FUNCTION": _fold_attributes,
+        "CONVERT_VALUE": lambda i, k: 2 if _follows(i, k, "FORMAT_VALUE") and i[k + 1].arg == 0 else 1,
     }
 
 

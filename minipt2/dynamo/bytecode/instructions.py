@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any, Iterable, NamedTuple, Optional
 
 
@@ -48,7 +49,7 @@ class Instruction:
     joined: bool = False
     """This CPython fused it with the next instruction; assembled so again where the two still stand together."""
     index: int = -1
-    """Index of its constant in the code it was decoded from, tried first when assembled."""
+    """Index of its constant or slot in the code it was decoded from, tried first when assembled."""
     parts: tuple = field(default=(), repr=False)
     """Positions of the instructions folded into this one, where they differ from its own."""
 
@@ -85,17 +86,26 @@ def clone(instructions: Iterable[Instruction]) -> tuple[list[Instruction], dict[
 def listing(instructions: Iterable[Instruction]) -> str:
     """Text with a label per jump target: the same on every CPython for code that compiles alike."""
     instructions = list(instructions)
-    labels: dict[Instruction, str] = {}
     wanted = {i.target for i in instructions if i.target} | {i.handler.target for i in instructions if i.handler}
+    labels: dict[Instruction, str] = {}
+    pending: list[Instruction] = []
     for instr in instructions:
         if instr in wanted:
-            labels[instr] = f"L{len(labels) + 1}"
-    lines = []
-    for instr in instructions:
-        no_operand = instr.arg is None and instr.op != "LOAD_CONST"
-        operand = labels.get(instr.target, "?") if instr.target else "" if no_operand else repr(instr.arg)
-        flag = f" +{instr.flag}" if instr.flag else ""
-        handler = f"  ! {labels.get(instr.handler.target, '?')} depth {instr.handler.depth}" if instr.handler else ""
-        label = labels[instr] + ":" if instr in labels else ""
-        lines.append(f"{label:5} {instr.op:24} {operand}{flag}{handler}".rstrip())
-    return "\n".join(lines)
+            pending.append(instr)
+        if instr.op != "END_FOR" and pending:  # does nothing, and 3.11 has none
+            labels.update(dict.fromkeys(pending, f"L{len(set(labels.values())) + 1}"))
+            pending = []
+    return "\n".join(_line(i, labels) for i in instructions if i.op != "END_FOR")
+
+
+def _line(instr: Instruction, labels: dict[Instruction, str]) -> str:
+    if instr.target is not None:
+        operand = labels.get(instr.target, "?")
+    elif instr.arg is None and instr.op != "LOAD_CONST":
+        operand = ""
+    else:
+        operand = f"<code {instr.arg.co_name}>" if isinstance(instr.arg, CodeType) else repr(instr.arg)
+    flag = f" +{instr.flag & 1}" if instr.flag & 1 else ""
+    handler = f"  ! {labels.get(instr.handler.target, '?')} depth {instr.handler.depth}" if instr.handler else ""
+    label = labels[instr] + ":" if instr in labels else ""
+    return f"{label:5} {instr.op:24} {operand}{flag}{handler}".rstrip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 from types import CodeType, EllipsisType, NoneType
 from typing import Any, Iterable
 
-from .decode import CELL_OPS, LOCAL_OPS
+from .decode import LOCAL_OPS
 from .instructions import Instruction
 
 
@@ -68,14 +68,12 @@ class Slots:
                 known.add(instr.arg)
                 self.variables.append(instr.arg)
         taken = set(self.variables)
-        names = [*self.variables, *(c for c in cells if c not in taken), *self.free]
-        self._index = {name: k for k, name in enumerate(names)}
+        self.names = [*self.variables, *(c for c in cells if c not in taken), *self.free]
+        self._index = {name: k for k, name in enumerate(self.names)}
 
     def __call__(self, instr: Instruction) -> int:
+        if 0 <= instr.index < len(self.names) and self.names[instr.index] == instr.arg:
+            return instr.index  # a class body can have a cell and a free variable of one name, ``__class__``
         if instr.arg not in self._index:
             raise KeyError(f"{instr.op} of {instr.arg!r}, which is neither a cell nor a free variable of the new code")
         return self._index[instr.arg]
-
-
-def is_slot_op(op: str) -> bool:
-    return op in LOCAL_OPS or op in CELL_OPS

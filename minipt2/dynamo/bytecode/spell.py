@@ -204,7 +204,7 @@ class _Speller:
         if conversion and spec:
             self.emit("SWAP", 2)
         if conversion:
-            self.emit("CONVERT_VALUE", conversion)
+            self.emit("CONVERT_VALUE", conversion, last=False)
         if conversion and spec:
             self.emit("SWAP", 2)
         self.emit("FORMAT_WITH_SPEC" if spec else "FORMAT_SIMPLE")
