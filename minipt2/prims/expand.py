@@ -146,7 +146,7 @@ class _Expansion:
         strides = tuple(recorded.stride()) if _is_strided(recorded) else value.strides
         base, old_base = _base(value.node), _base(old)
         aliases = base.op in ("placeholder", "get_attr") and old_base.op not in ("placeholder", "get_attr")
-        shared = taken.setdefault(base, old_base) is not old_base
+        shared = not aliases and taken.setdefault(base, old_base) is not old_base
         dense = is_dense(value.shape, strides) and 0 not in value.shape
         wrong = dense and not same_layout(value.shape, value.strides, strides)
         if not (aliases or shared or wrong):
