@@ -50,6 +50,7 @@ class GraphLowering:
         self.copies: dict[Any, Place] = {}
         self.node: fx.Node | None = None
         self.counter = self.placeholders = 0
+        self.live = _live(gm.graph)
         self.in_memory = _reaching(gm.graph, _needs_memory)
         self.returned = _reaching(gm.graph, lambda node: node.op == "output")
 
@@ -61,7 +62,7 @@ class GraphLowering:
     def run(self, node: fx.Node) -> None:
         self.node = node
         if node.op == "call_function":
-            if node.users or extern.is_effect(node):
+            if node in self.live:
                 self.env[node] = self.settle(node, self.call(node))
         elif node.op == "placeholder":
             self.env[node] = self.placeholder(node)
@@ -126,7 +127,7 @@ class GraphLowering:
 
     def used(self, n: int) -> list[bool]:
         """Which of the ``n`` outputs anybody reads."""
-        read = {user.args[1] for user in self.node.users if user.target in extern.BUILTINS and user.users}
+        read = {user.args[1] for user in self.node.users if user.target in extern.BUILTINS and user in self.live}
         whole = any(user.target not in extern.BUILTINS for user in self.node.users)
         return [whole or k in read for k in range(n)]
 
@@ -340,6 +341,16 @@ def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:
         if test(node) or node in found and getattr(node.target, "name", None) in VIEWS:
             found.update(node.all_input_nodes)
     return found
+
+
+def _live(graph: fx.Graph) -> set[fx.Node]:
+    """Nodes that an output depends on, or that do something besides computing."""
+    live: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in live or node.op == "call_function" and extern.is_effect(node):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return live
 
 
 def _needs_memory(node: fx.Node) -> bool:
