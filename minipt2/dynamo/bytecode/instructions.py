@@ -93,7 +93,7 @@ def listing(instructions: Iterable[Instruction]) -> str:
         if instr in wanted:
             pending.append(instr)
         if instr.op != "END_FOR" and pending:  # does nothing, and 3.11 has none
-            labels.update(dict.fromkeys(pending, f"L{len(set(labels.values())) + 1}"))
+            labels.update(dict.fromkeys([*pending, instr], f"L{len(set(labels.values())) + 1}"))
             pending = []
     return "\n".join(_line(i, labels) for i in instructions if i.op != "END_FOR")
 
