@@ -93,6 +93,7 @@ class Quot(NamedTuple):
 
     arg: Index
     k: int
+    sign: str = "//"  # tuples of different classes are equal when their fields are
 
     def __str__(self) -> str:
         return f"({self.arg})//{self.k}"
@@ -103,6 +104,7 @@ class Rem(NamedTuple):
 
     arg: Index
     k: int
+    sign: str = "%"
 
     def __str__(self) -> str:
         return f"({self.arg})%{self.k}"
