@@ -11,12 +11,12 @@ from typing import Any, Iterator
 
 from ..ir import Instr
 from ..scheduler.flat import uses
-from .c_openmp_loops import FEW, TILE, Reduction, _least
-from .c_openmp_ops import VALUE, cast, cost, is_float
+from .c_openmp_loops import FEW, Reduction, least
+from .c_openmp_ops import VALUE, cast
 from .c_openmp_reduce import Accumulator, combine, identity
 from .c_openmp_values import Loop, Target, Writer
 
-WIDE_TILE = 4096
+TILE, WIDE_TILE = 512, 4096
 HOT_ELEMENTS = 1 << 14
 """Elements of a tile's rows that a later stage may expect in cache."""
 RUN = 256
@@ -36,7 +36,7 @@ class Column(Reduction):
         if self.passes[-1] > 0:
             self.tile = min(self.width, max(16, min(self.tile, HOT_ELEMENTS // max(1, self.plan.length) // 16 * 16)))
         self.shared = self.split() if self.plan.parallel and few else None
-        self.floats = any(acc.kind in ("sum", "prod") and is_float(acc.dtype) for s in self.passes for _, acc in self.accumulators(s))
+        self.rounds = any(acc.rounds for s in self.passes for _, acc in self.accumulators(s))
 
     @property
     def place(self) -> str:
@@ -45,24 +45,14 @@ class Column(Reduction):
 
     def lanes(self, pragma: bool = True) -> Loop:
         tiled = self.tile < self.width
-        stop = _least(f"t + {self.tile}", self.width, self.width % self.tile == 0) if tiled else str(self.width)
+        stop = least(f"t + {self.tile}", self.width, self.width % self.tile == 0) if tiled else str(self.width)
         return Loop(self.lane, stop, "t" if tiled else "0", pragma="#pragma omp simd" + self.w.bad_clause() if pragma else "")
 
     def write(self) -> None:
         loops = [Loop(v, str(n)) for v, n in self.beside]
         if self.tile < self.width:
             loops.append(Loop("t", str(self.width), step=self.tile))
-        if loops and self.plan.parallel and self.shared is None:
-            more = f" collapse({len(loops)})" if len(loops) > 1 else ""
-            loops[0].pragma = f"#pragma omp parallel for{more} schedule(static){self.w.bad_clause()}"
-        self._open(loops)
-
-    def _open(self, loops: list[Loop]) -> None:
-        if not loops:
-            self._tile()
-            return
-        with self.w.for_(loops[0]):
-            self._open(loops[1:])
+        self.open_outer(loops, self.shared is None, self._tile)
 
     def _tile(self) -> None:
         w = self.w
@@ -120,7 +110,7 @@ class Column(Reduction):
 
     def _rows(self, loops: list[Loop], accs: list[tuple[Instr, Accumulator]], s: int) -> None:
         w = self.w
-        level = self._partial_level(loops) if self.floats and accs else None
+        level = self._partial_level(loops) if self.rounds and accs else None
         if level is not None and level[1]:
             k, step = level
             last = loops[k]

@@ -79,7 +79,7 @@ HELPERS: dict[str, str] = {
   return (uint16_t)(sign | (x.u >= 0x477ff000u ? special : x.u < 0x38800000u ? small : normal));
 }""",
     "mp_expf": """static inline float mp_expf(float x) { /* 2^n e^r, |r| <= ln2/2; relative error 7e-8 */
-  float t = x < -104.0f ? -104.0f : x;
+  float t = x < -104.0f ? 0.0f : x; /* not computed down there: results that underflow are slow */
   t = t > 89.0f ? 89.0f : t;
   union { float f; int32_t i; } k = {FMAF(t, 1.44269504088896341f, 12582912.0f)};
   const float n = k.f - 12582912.0f;
@@ -94,10 +94,10 @@ HELPERS: dict[str, str] = {
   p = FMAF(p, r * r, r) + 1.0f;
   const int32_t i = k.i - 0x4b400000, half = i >> 1; /* two factors reach denormals and infinity */
   union { int32_t i; float f; } a = {(half + 127) << 23}, b = {(i - half + 127) << 23};
-  return p * a.f * b.f;
+  return x < -104.0f ? 0.0f : p * a.f * b.f;
 }""",
     "mp_exp": """static inline double mp_exp(double x) {
-  double t = x < -746.0 ? -746.0 : x;
+  double t = x < -746.0 ? 0.0 : x;
   t = t > 710.0 ? 710.0 : t;
   union { double f; int64_t i; } k = {FMA(t, 1.4426950408889634074, 6755399441055744.0)};
   const double n = k.f - 6755399441055744.0;
@@ -118,7 +118,7 @@ HELPERS: dict[str, str] = {
   p = FMA(p, r * r, r) + 1.0;
   const int64_t i = k.i - 0x4338000000000000LL, half = (int64_t)((uint64_t)(i + 4096) >> 1) - 2048; /* AVX2 shifts right only unsigned */
   union { int64_t i; double f; } a = {(half + 1023) << 52}, b = {(i - half + 1023) << 52};
-  return p * a.f * b.f;
+  return x < -746.0 ? 0.0 : p * a.f * b.f;
 }""",
     "mp_sigmoidf": "static inline float mp_sigmoidf(float x) { return 1.0f / (1.0f + mp_expf(-x)); }",
     "mp_sigmoid": "static inline double mp_sigmoid(double x) { return 1.0 / (1.0 + mp_exp(-x)); }",

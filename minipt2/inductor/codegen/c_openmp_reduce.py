@@ -45,6 +45,11 @@ class Accumulator:
     def flagged(self) -> bool:
         return self.kind in ("max", "min") and is_float(self.dtype)
 
+    @property
+    def rounds(self) -> bool:
+        """Does its error grow with the number of elements?"""
+        return self.kind in ("sum", "prod") and is_float(self.dtype)
+
     def declare(self) -> list[str]:
         lines = [f"{self.ctype} {self.name} = {identity(self.kind, self.dtype)};"]
         return lines + [f"int {self.name}_nan = 0;"] if self.flagged else lines
@@ -62,6 +67,10 @@ class Accumulator:
             sign = ">" if self.kind == "max" else "<"
             return [f"{self.name} = {value} {sign} {self.name} ? {value} : {self.name};", f"{self.name}_nan |= {value} != {value};"]
         return [f"{self.name} = {combine(self.kind, self.dtype, self.name, value)};"]
+
+    def absorb(self, part: "Accumulator") -> list[str]:
+        """Add a partial result of the same kind."""
+        return [*self.update(part.name), *([f"{self.name}_nan |= {part.name}_nan;"] if self.flagged else [])]
 
     def result(self) -> str:
         """The reduced value, once the loop is done."""

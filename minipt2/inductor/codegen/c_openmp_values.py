@@ -32,6 +32,8 @@ class Loop:
     start: str = "0"
     step: int = 1
     pragma: str = ""
+    head: str = ""
+    """The whole head, where it is of another form."""
 
 
 @dataclass
@@ -86,7 +88,7 @@ class Writer:
         if loop.pragma:
             self.line(loop.pragma)
         step = f"{loop.var}++" if loop.step == 1 else f"{loop.var} += {loop.step}"
-        return self.open(f"for ({self.itype} {loop.var} = {loop.start}; {loop.var} < {loop.stop}; {step})")
+        return self.open(loop.head or f"for ({self.itype} {loop.var} = {loop.start}; {loop.var} < {loop.stop}; {step})")
 
     def bad_clause(self) -> str:
         return " reduction(|:bad)" if self.checks else ""
