@@ -11,6 +11,8 @@ import operator
 import types
 from typing import Any, Callable
 
+import torch
+
 from .base import Variable, unsupported
 from .containers import const, constants, fold, none, observed
 from .operators import binary_op, contains, format_value, is_same, text, unary_op
@@ -88,9 +90,7 @@ class BuiltinVariable(Variable):
 
         fn = self.fn
         if args and isinstance(args[0], TensorVariable) and (method := getattr(fn, "__name__", "")) in (
-                "abs", "round", "pow", "divmod", "ceil", "floor", "trunc"):
-            if method == "divmod":
-                return tx.tuple([binary_op(tx, "floordiv", *args), binary_op(tx, "mod", *args)])
+                "ceil", "floor", "trunc") and hasattr(torch.Tensor, f"__{method}__"):
             return args[0].call_method(tx, method, args[1:], kwargs)
         if fn in FOLDABLE:
             known = constants(*args, *kwargs.values())

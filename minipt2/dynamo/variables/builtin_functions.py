@@ -215,6 +215,10 @@ def abs_(tx, x):
 
 @handles(divmod)
 def divmod_(tx, a, b):
+    if isinstance(a, TensorVariable) or isinstance(b, TensorVariable):
+        raise observed(TypeError, "unsupported operand type(s) for divmod()")
+    if isinstance(a, UserObjectVariable) and a.has_method(tx, "__divmod__"):
+        return a.call_method(tx, "__divmod__", [b], {})
     return tx.tuple([binary_op(tx, "floordiv", a, b), binary_op(tx, "mod", a, b)])
 
 
@@ -228,6 +232,8 @@ def pow_(tx, base, exp, mod=None):
 @handles(round)
 def round_(tx, number, ndigits=None):
     if isinstance(number, TensorVariable):
+        if not hasattr(torch.Tensor, "__round__"):
+            raise observed(TypeError, "type Tensor doesn't define __round__ method")
         extra = {} if ndigits is None else {"decimals": ndigits}
         return number.call_method(tx, "round", [], extra)
     known = constants(number, *([ndigits] if ndigits is not None else []))

@@ -67,6 +67,9 @@ def class_attribute(tx, obj: Variable, cls: type, name: str, raw: Any = MISSING,
 
     ``owner``: the class the guards hang on (differs from ``cls`` for ``super()``).
     """
+    written = written_member(tx, cls, name)
+    if written is not None:
+        return written.bind(obj) if isinstance(written, FunctionVariable) else written
     raw = lookup(cls, name) if raw is MISSING else raw
     if raw is MISSING:
         return None
@@ -82,6 +85,17 @@ def class_attribute(tx, obj: Variable, cls: type, name: str, raw: Any = MISSING,
     if isinstance(raw, DESCRIPTORS):
         return BoundDescriptorVariable(raw, obj)
     return _other_descriptor(tx, obj, cls, owner, name, raw)
+
+
+def written_member(tx, cls: type, name: str) -> Variable | None:
+    """What the traced code itself has stored under ``name`` on ``cls`` or a base."""
+    writes = tx.output.scratch("class_writes")
+    for var in writes.get(name, ()):
+        if issubclass(cls, var.cls):
+            value = tx.output.side_effects.load_attr(var, name)
+            if value is not None and value is not tx.output.side_effects.DELETED:
+                return value
+    return None
 
 
 def bind_classmethod(tx, function: Variable, cls_var: Variable) -> Variable:
@@ -194,9 +208,9 @@ class ClassVariable(Variable):
         return True
 
     def getattr(self, tx, name):
-        pending = tx.output.side_effects.load_attr(self, name) if self.mutable is not None else None
-        if pending is not None and pending is not tx.output.side_effects.DELETED:
-            return pending
+        written = written_member(tx, self.cls, name)
+        if written is not None:
+            return written
         raw = lookup(self.cls, name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__dataclass_fields__"):
             return builder.from_constant(getattr(self.cls, name))
@@ -243,6 +257,7 @@ class ClassVariable(Variable):
     def setattr(self, tx, name, value):
         if self.mutable is None or isinstance(lookup(type(self.cls), "__setattr__"), types.FunctionType):
             return super().setattr(tx, name, value)
+        tx.output.scratch("class_writes").setdefault(name, []).append(self)
         tx.output.side_effects.store_attr(self, name, value)
 
     def call(self, tx, args, kwargs):

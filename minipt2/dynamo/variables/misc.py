@@ -12,7 +12,9 @@ import warnings
 from typing import Any, Callable
 
 import numpy as np
+import torch
 
+from ..hook import set_callback
 from .base import Variable, unsupported
 from .containers import const, constants, fold, none, observed
 
@@ -132,6 +134,8 @@ class PythonModuleVariable(Variable):
 
     def _is_fixed(self, value: Any) -> bool:
         """torch's and the standard library's own functions, classes and submodules are taken to stay what they are."""
+        if isinstance(value, (torch._ops.OpOverloadPacket, torch._ops._OpNamespace)):
+            return True
         package = self.module.__name__.partition(".")[0]
         if package not in FOLDED_PACKAGES:
             return False
@@ -166,8 +170,17 @@ class EffectVariable(Variable):
         return (*self.args, *self.kwargs.values())
 
     def emit_mutation(self, cg) -> None:
-        cg.call_const(self.fn, self.args, self.kwargs)
+        cg.call_const(call_uncaptured, [const(self.fn), *self.args], self.kwargs)
         cg.pop()
+
+
+def call_uncaptured(fn: Any, *args: Any, **kwargs: Any) -> None:
+    """Run after a graph: handlers of logs and warnings are the user's, but no part of what is compiled."""
+    before = set_callback(None)
+    try:
+        fn(*args, **kwargs)
+    finally:
+        set_callback(before)
 
 
 class _NoSource:
@@ -373,8 +386,6 @@ def _frozen_types() -> tuple[type, ...]:
     import fractions
     import inspect
     import re
-
-    import torch
 
     return (torch.finfo, torch.iinfo, dataclasses.Field, inspect.Signature, inspect.Parameter, re.Pattern, re.Match,
             decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, types.CodeType)

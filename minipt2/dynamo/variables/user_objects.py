@@ -104,6 +104,8 @@ class UserObjectVariable(Variable):
             return ObjectDictVariable(self)
         found = self.own_attribute(tx, name)
         raw = lookup(self.cls, name)
+        if raw is MISSING and found is None and name in tx.output.scratch("class_writes"):
+            raw = None
         if raw is not MISSING and (found is None or self._is_data_descriptor(raw)):
             bound = self._class_level(tx, name, raw)
             if bound is not None:

@@ -1,0 +1,319 @@
+"""Builtins, operators, text, functions of the standard library, torch functions, contexts, and what must break."""
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+import math
+import operator
+import typing
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from minipt2 import trace
+from minipt2.dynamo import optimize
+from minipt2.errors import Unsupported
+
+from .checking import Recorder, check
+
+X = torch.arange(6.0).reshape(2, 3)
+
+
+def numbers(x):
+    return (x + int("3") + float(2) + abs(-1) + round(2.6) + divmod(7, 2)[1] + pow(2, 3) + math.sqrt(16) + math.pi, complex(1, 2), max([1, 5, 2], key=lambda v: -v),
+            min((3, 1)), sum([1, 2], 10), bool([]), int(3.7), "7" * 2, 7 // 2, 7 % 3, -7 // 2, 2 ** -1, 1 << 3, ~5, 5 & 3, not 0, math.prod([2, 3]), 3 / 2, isinstance(True, int))
+
+
+def tensor_operators(x):
+    y = x + 1
+    return (y // 2, y % 2, y ** 2, -y, +y, ~(y > 2), y @ y.T, abs(y - 3), 1 / y, 2 - y, 5 // y, y == x, y != x, (y > 1) & (y < 4), y[0] <= 3, 2 ** y,
+            operator.add(y, 1), operator.getitem(y, 0), y is y, y is not None, y is x)
+
+
+def inplace_operators(x):
+    y = x * 1
+    z = y
+    y += 1
+    y *= 2
+    y[0] = 5
+    y[:, 1] -= 3
+    z.add_(1)
+    n = [1]
+    m = n
+    m += [2]
+    return y, z is y, n
+
+
+def text(x, name):
+    return x + 1, f"{name}-{x.shape[0]:03d}-{3.14159:.2f}-{'a'!r}", "{} {k}".format(1, k=2), "%s=%d" % ("a", 3), ", ".join(["a", name]), name.upper().split("B"), str(x.dtype), repr("q"), str(
+        (1, "a")), "a" in name, name[0], name.startswith("a"), str(torch.float32), f"{x.device}", str(None), "abc".replace("b", name)
+
+
+def functions(x):
+    def scaled(v, *, k=2):
+        return v * k
+
+    triple = functools.partial(scaled, k=3)
+    nested = functools.partial(triple, k=4)
+
+    @functools.wraps(scaled)
+    def wrapped(v):
+        return scaled(v)
+
+    return (triple(x), nested(x), wrapped(x), wrapped.__name__, functools.reduce(lambda a, b: a + b, [x, x, x]), typing.cast(int, 3), triple.keywords["k"], callable(scaled), callable(3),
+            copy.copy([1]), (lambda *a, **k: (a, k))(1, b=2))
+
+
+@functools.lru_cache
+def cached(n):
+    return n * 2
+
+
+class Switch:
+    on = True
+
+
+SWITCH = Switch()
+
+
+def attributes(x):
+    s = SWITCH
+    s2 = Switch()
+    setattr(s2, "v", 4)
+    had = hasattr(s2, "v")
+    delattr(s2, "v")
+    return x * cached(3), had, hasattr(s2, "v"), getattr(s, "on"), getattr(s, "off", 7), type(s2) is Switch, type(3), isinstance(x, torch.Tensor), isinstance(3, (str, int)), issubclass(bool, int)
+
+
+def torch_questions(x):
+    return (x * 2 if torch.is_grad_enabled() else x, torch.is_tensor(x), torch.get_default_dtype(), torch.finfo(x.dtype).max, torch.finfo(torch.float16).eps, torch.iinfo(torch.int32).max,
+            x.dtype.is_floating_point, torch.is_floating_point(x), x.device.type, x.numel(), x.dim(), x.size(0), x.stride(), x.is_contiguous(), torch.promote_types(torch.int32, torch.float16),
+            torch.jit.is_scripting(), torch.result_type(x, 1), x.ndim, len(x), torch.broadcast_shapes((2, 1), (1, 3)), x.shape == (2, 3), torch.Size([2]), x.layout, torch.device("cpu"))
+
+
+def torch_functions(x):
+    a, b = torch.split(x, 1, dim=0)
+    values, indices = torch.max(x, dim=1)
+    top = x.topk(2)
+    return (torch.cat([a, b]), F.softmax(x, -1), F.layer_norm(x, (3,)), torch.einsum("ij,kj->ik", x, x), torch.zeros(2), torch.zeros_like(x), torch.full((2,), 3.0), torch.arange(3, dtype=torch.float32),
+            values, indices, top.values, top[1], torch.where(x > 1, x, 0.0), torch.stack([r for r in x]), x.view(3, 2), x.to(torch.float64), x.type(torch.float16), torch.tensor([1.0, 2.0]), F.pad(x, (1, 1)),
+            F.gelu(x), torch.linalg.norm(x), x.sum().sqrt(), x.new_zeros(2), x.T, x.mT, torch.ops.aten.add(x, 1), F.one_hot(torch.tensor([0, 2]), 3), torch.unbind(x), x.chunk(3, -1), x.unbind(0)[0])
+
+
+def grad_modes(x, w):
+    with torch.no_grad():
+        a = x @ w
+        inside = torch.is_grad_enabled()
+    with torch.enable_grad():
+        b = x @ w
+    with torch.set_grad_enabled(False):
+        c = x @ w
+    return a.requires_grad, b.requires_grad, c.requires_grad, inside, torch.is_grad_enabled(), a + c
+
+
+@torch.no_grad()
+def decorated(x):
+    return x * 2
+
+
+def calls_decorated(x, w):
+    y = decorated(x @ w)
+    return y, y.requires_grad, (x @ w).requires_grad
+
+
+def autocast(x, w):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ w
+        with torch.autocast("cpu", enabled=False):
+            z = x @ w
+    return y, z, x @ w, y.dtype, z.dtype
+
+
+@contextlib.contextmanager
+def doubled(log):
+    log.append("in")
+    try:
+        yield 2
+    finally:
+        log.append("out")
+
+
+def managers(x):
+    log = []
+    with doubled(log) as k, contextlib.nullcontext(5) as n, torch.profiler.record_function("r"):
+        y = x * k + n
+    return y, log
+
+
+@pytest.mark.parametrize("fn", [numbers, tensor_operators, inplace_operators, functions, torch_questions, torch_functions, managers], ids=lambda f: f.__name__)
+def test_one_argument(fn):
+    check(fn, X)
+
+
+def test_text():
+    check(text, X, "abc")
+
+
+def test_attributes():
+    check(attributes, X)
+
+
+@pytest.mark.parametrize("fn", [grad_modes, calls_decorated, autocast], ids=lambda f: f.__name__)
+def test_modes(fn):
+    check(fn, X, torch.ones(3, 2, requires_grad=True))
+
+
+def test_is_compiling_while_captured():
+    fn = lambda x: (x + 1, torch.compiler.is_compiling())  # noqa: E731
+    assert optimize(fn, Recorder(), fullgraph=True)(X)[1] is True
+
+
+BREAKS = {
+    "MP101": lambda x: x if x.sum() > 3 else -x,
+    "MP102": lambda x: x * x.sum().item(),
+    "MP302": lambda x: (print("printed"), x + 1)[1],
+    "MP304": lambda x: (id(x), x + 1)[1],
+    "MP312": lambda x: (torch.manual_seed(0), x + 1)[1],
+    "MP313": lambda x: torch.vmap(lambda r: r + 1)(x),
+}
+
+
+@pytest.mark.parametrize("code", BREAKS)
+def test_codes_of_breaks(code, capsys):
+    with pytest.raises(Unsupported) as caught:
+        optimize(BREAKS[code], Recorder(), fullgraph=True)(X)
+    assert caught.value.code == code and caught.value.frames
+    if code != "MP304":
+        torch.testing.assert_close(optimize(BREAKS[code], Recorder())(X), BREAKS[code](X))
+
+
+def data_conversions(x):
+    a = x + 1
+    n = int(a[0, 0])
+    b = a * n
+    values = b[0].tolist()
+    return [v + float(b[1, 1]) for v in values], b - 1
+
+
+def test_data_dependent_conversions_break_and_go_on():
+    recorder = check(data_conversions, X, full=False, graphs=None)
+    assert len(recorder.graphs) >= 2 and trace.counters()["breaks"] >= 2
+
+
+def test_warnings_and_logs_come_after_the_graph(caplog):
+    logger = logging.getLogger("values")
+
+    def fn(x):
+        warnings.warn("careful", UserWarning)
+        logger.warning("x has %d rows", x.shape[0])
+        logger.debug("never seen")
+        return x + 1
+
+    compiled = optimize(fn, Recorder(), fullgraph=True)
+    for _ in range(2):
+        caplog.clear()
+        with pytest.warns(UserWarning, match="careful"), caplog.at_level(logging.WARNING):
+            assert torch.equal(compiled(X), X + 1)
+        assert [r.message for r in caplog.records] == ["x has 2 rows"]
+
+
+class Block(nn.Module):
+    def __init__(self, n, depth=0):
+        super().__init__()
+        self.lin, self.norm, self.drop = nn.Linear(n, n), nn.BatchNorm1d(n), nn.Dropout(0.0)
+        self.children_list = nn.ModuleList([nn.Linear(n, n) for _ in range(3)])
+        self.by_name = nn.ModuleDict({"a": nn.ReLU(), "b": nn.Tanh()})
+        self.params = nn.ParameterList([nn.Parameter(torch.ones(n)) for _ in range(2)])
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_parameter("absent", None)
+        self.count = 0
+
+    def forward(self, x, kind="a"):
+        self.count += 1
+        self.calls.add_(1)
+        x = self.norm(self.lin(x))
+        for i, layer in enumerate(self.children_list):
+            x = layer(x) * self.params[i % 2]
+        for layer in self.children_list[1:]:
+            x = layer(x)
+        if self.absent is None and not hasattr(self, "unknown") and "b" in self.by_name:
+            x = self.by_name[kind](x)
+        total = sum(p.numel() for p in self.parameters())
+        names = [n for n, _ in self.named_children()]
+        return self.drop(x) + total, names, len(self.children_list), self.training, next(self.parameters()).dtype, self.children_list[-1].weight.shape
+
+
+def test_module():
+    torch.manual_seed(0)
+    for training in (False, True):
+        module = Block(3).train(training)
+        twin = copy.deepcopy(module)
+        compiled = optimize(module, Recorder(), fullgraph=True)
+        for _ in range(2):
+            got, expected = compiled(X), twin(X)
+            torch.testing.assert_close(got[0], expected[0])
+            assert got[1:] == expected[1:]
+        if training:
+            assert module.count == twin.count == 2
+        for (name, a), b in zip(module.state_dict().items(), twin.state_dict().values()):
+            torch.testing.assert_close(a, b, msg=name)
+
+
+def test_module_hooks_and_their_later_addition():
+    module = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    recorder = Recorder()
+    compiled = optimize(module, recorder, fullgraph=True)
+    torch.testing.assert_close(compiled(X), module(X))
+    handles = [module[0].register_forward_hook(lambda m, args, out: out * 2), module[1].register_forward_pre_hook(lambda m, args: (args[0] + 1,)),
+               module.register_forward_hook(lambda m, args, kwargs, out: out - 1, with_kwargs=True)]
+    torch.testing.assert_close(compiled(X), module(X))
+    assert len(recorder.graphs) == 2
+    for handle in handles:
+        handle.remove()
+    torch.testing.assert_close(compiled(X), module(X))
+
+
+def test_module_changes_are_noticed():
+    module = Block(3).eval()
+    recorder = Recorder()
+    compiled = optimize(module, recorder)
+    compiled(X)
+    module.children_list[1] = nn.Identity()
+    module.params = nn.ParameterList([nn.Parameter(torch.ones(3) * 3) for _ in range(2)])
+    torch.testing.assert_close(compiled(X)[0], module(X)[0])
+    module.train()
+    assert compiled(X)[3] is True
+    module.forward = lambda x: x * 3
+    torch.testing.assert_close(compiled(X), X * 3)
+
+
+def test_one_graph_serves_layers_of_one_class():
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(3, 3)
+
+        def forward(self, x):
+            print(end="")
+            return self.lin(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList([Layer() for _ in range(4)])
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    recorder = Recorder()
+    model = Model()
+    x = X.clone().requires_grad_()  # as the layers' outputs do
+    torch.testing.assert_close(optimize(model, recorder)(x), model(x))
+    assert len(recorder.graphs) == 1
