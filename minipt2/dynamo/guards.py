@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import CodeType, ModuleType
 from typing import Any, Callable, Iterable, Optional
 
@@ -42,8 +43,8 @@ class Check:
 class GuardFn:
     """``fn(f_locals)`` is whether all guards hold; never raises. ``check`` is the bare function, for the hook."""
 
-    def __init__(self, check: Callable[[dict], bool], text: str, checks: list[Check], constants: "_Constants"):
-        self.check, self.text, self.checks = check, text, checks
+    def __init__(self, check: Callable[[dict], bool], text: str, written: list["_Written"], constants: "_Constants"):
+        self.check, self.text, self._written = check, text, written
         self._dead, self._watchers, self._namespace = constants.dead, constants.watchers, constants.namespace
 
     def __call__(self, f_locals: dict) -> bool:
@@ -58,6 +59,11 @@ class GuardFn:
         """Call ``callback`` when the first of the guarded objects dies; it must not hold them."""
         self._watchers.append(callback)
 
+    @cached_property
+    def checks(self) -> list[Check]:
+        """Every guard in the order checked, as text; made when somebody asks."""
+        return [w.check() for w in self._written]
+
     def explain(self, f_locals: dict) -> Optional[str]:
         """The first guard that fails, with what was expected and found; None if all hold."""
         if self._dead:
@@ -71,6 +77,37 @@ class GuardFn:
                 return f"{check.source} can't be read: {type(error).__name__}: {error}"
             return f"{check}, found {_found(check, scope)}" + (f" ({check.hint})" if check.hint else "")
         return None
+
+
+class _Text(str):
+    """The description of an expected value that must not be kept itself."""
+
+
+@dataclass(eq=False, slots=True)
+class _Written:
+    """A guard after it was written, with what its explanation needs."""
+
+    source: Optional[Source]
+    kind: str
+    expected: Any
+    test: str
+    hint: str
+
+    def check(self) -> Check:
+        expected = self.expected if isinstance(self.expected, _Text) else describe(self.expected)
+        if self.source is None:
+            return Check("", self.kind, expected, self.test, "", self.hint)
+        name = self.source.name()
+        other = self.expected if isinstance(self.expected, Source) else None
+        test, found = (_fill(text, name, f"{name}.__dict__", other, other and other.name()) for text in (self.test, KINDS[self.kind].found))
+        return Check(name, self.kind, "contiguous" if self.kind == "CONTIGUOUS" else expected, test, found, self.hint)
+
+
+def _fill(test: str, value: str, attributes: str, other: Optional[Source], other_text: Optional[str]) -> str:
+    """``test`` with text for the guarded value, its ``__dict__`` and the source it is compared with."""
+    if other is not None:
+        test = test.replace(f"<{other.name()}>", other_text)
+    return test.replace("{v}", value).replace("{d}", attributes).replace("{{", "{").replace("}}", "}")
 
 
 def _found(check: Check, scope: dict[str, Any]) -> str:
@@ -175,7 +212,7 @@ class _Writer:
         self.const = constants
         self.nodes: dict[Source, _Node] = {}
         self.lines: list[str] = []
-        self.checks: list[Check] = []
+        self.written: list[_Written] = []
         self.count = 0
 
     def write(self, guards: list[Guard]) -> GuardFn:
@@ -195,7 +232,7 @@ class _Writer:
         text = f"def check(L):\n    if DEAD: return False\n    try:\n{body}\n        return True\n    except Exception:\n        return False\n"
         scope = self.const.namespace
         exec(compile(text, "<minipt2 guards>", "exec"), scope)
-        return GuardFn(scope.pop("check"), text, self.checks, self.const)
+        return GuardFn(scope.pop("check"), text, self.written, self.const)
 
     def node(self, source: Source) -> _Node:
         node = self.nodes.get(source)
@@ -241,10 +278,10 @@ class _Writer:
         for other in others:
             self.visit(other)
         if tests:
-            condition = " and ".join(self.fill(g, test, node.name, node.dict_name) for g, test in node.guards)
+            condition = " and ".join(self.fill(g, test, node) for g, test in node.guards)
             self.lines.append(f"if not ({condition}): return False")
         for guard, test in node.guards:
-            self.check(guard, test)
+            self.wrote(guard, test)
 
     def read(self, node: _Node) -> str:
         parent = node.parent
@@ -259,21 +296,16 @@ class _Writer:
         self.lines.append(f"v{self.count} = {text}")
         return f"v{self.count}"
 
-    def fill(self, guard: Guard, test: str, value: str, attributes: str, full: bool = False) -> str:
-        if isinstance(guard.value, Source):
-            other = guard.value.name() if full else self.nodes[guard.value].name
-            test = test.replace(f"<{guard.value.name()}>", other)
-        return test.replace("{v}", value).replace("{d}", attributes).replace("{{", "{").replace("}}", "}")
+    def fill(self, guard: Guard, test: str, node: _Node) -> str:
+        other = guard.value if isinstance(guard.value, Source) else None
+        return _fill(test, node.name, node.dict_name, other, other and self.nodes[other].name)
 
     def state(self, guard: Guard) -> None:
         test = KINDS[guard.kind].test(guard.value, self.const)
         self.lines.append(f"if not ({test}): return False")
-        expected = ", ".join(f"{text} {describe(value)}" for text, value in guard.value)
-        self.checks.append(Check("", guard.kind, expected, test, "", guard.hint))
+        self.written.append(_Written(None, guard.kind, None, test, guard.hint))
 
-    def check(self, guard: Guard, test: str) -> None:
-        name = guard.source.name()
-        test = self.fill(guard, test, name, f"{name}.__dict__", full=True)
-        found = self.fill(guard, KINDS[guard.kind].found, name, f"{name}.__dict__", full=True)
-        expected = "contiguous" if guard.kind == "CONTIGUOUS" else describe(guard.value)
-        self.checks.append(Check(name, guard.kind, expected, test, found, guard.hint))
+    def wrote(self, guard: Guard, test: str) -> None:
+        value = guard.value
+        keep = isinstance(value, Source) or is_literal(value) or is_permanent(value)
+        self.written.append(_Written(guard.source, guard.kind, value if keep else _Text(describe(value)), test, guard.hint))
