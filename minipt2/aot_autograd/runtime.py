@@ -180,6 +180,8 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
     straight = not plan.histories and plan.outputs == [Output("value", i) for i in range(plan.count)]
     if plan.tangents:
         run = _training(plan, straight)
+        if not torch.is_grad_enabled():  # the graph itself switches grad mode on, inside no_grad
+            run = torch.enable_grad()(run)
     elif straight and not plan.updates:
         run = _plain(plan.forward)
     else:

@@ -254,3 +254,76 @@ def test_shared_storage_of_written_inputs_runs_eagerly():
         run = aot_eager(graph_of(fn, 2), [base[:3], base[1:]])
         assert trace.counters()["aot_fallbacks"] == before + 1
     run(base[:3], base[1:])
+
+
+def test_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+    check(lambda a, b: (checkpoint(lambda u, v: (u @ v).exp().sin(), a, b, use_reentrant=False), a * b), x(3, 3), x(3, 3))
+
+
+def test_tensor_hooks_and_retain_grad():
+    def fn(a):
+        y = a * 2
+        y.register_hook(lambda g: g * 3)
+        y.retain_grad()
+        return y.sin(), a.cos()
+    check(fn, x(3))
+
+
+def test_same_tensor_twice():
+    a = x(3)
+    run = aot_eager(graph_of(lambda u, v: (u * v.sin(),), 2), [a, a])
+    (grad,) = torch.autograd.grad(run(a, a)[0].sum(), a)
+    (expected,) = torch.autograd.grad((a * a.sin()).sum(), a)
+    torch.testing.assert_close(grad, expected)
+
+
+def test_new_parameter_inside():
+    def fn(a):
+        w = torch.ones(3, requires_grad=True)
+        return a * w, w.detach() + 1
+    check(fn, x(3))
+
+
+def test_gapped_inputs():
+    base = torch.arange(24.0).view(4, 6)
+    def fn(a, b):
+        a.mul_(2)
+        a[0].add_(b[1])
+        return a.t(), a + b, b.contiguous()
+    run = aot_eager(graph_of(fn, 2), [base.clone()[:, ::2], torch.zeros(6, 4).t()[:, ::2]])
+    one, two = base.clone(), base.clone()
+    other = torch.randn(6, 4).t()
+    expected, found = fn(one[:, ::2], other[:, ::2]), run(two[:, ::2], other[:, ::2])
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(two, one)
+    assert [t.stride() for t in found] == [t.stride() for t in expected]
+
+
+def test_data_dependent_code_runs_eagerly():
+    fn = lambda a: (a * a.sum().item(), )  # noqa: E731
+    with config.patch(raise_internal_errors=False):
+        run = aot_eager(graph_of(fn, 1), [x(3)])
+    torch.testing.assert_close(run(x(3)), fn(x(3)))
+
+
+def test_grad_mode_is_restored():
+    def fn(a):
+        torch.set_grad_enabled(False)
+        return (a * 2,)
+    aot_eager(graph_of(fn, 1), [x(3)])
+    assert torch.is_grad_enabled()
+
+
+def test_enable_grad_inside_no_grad():
+    def fn(a):
+        with torch.enable_grad():
+            y = a * 2
+        return y, a * 3
+    with torch.no_grad():
+        run = aot_eager(graph_of(fn, 1), [x(3)])
+        a = x(3)
+        y, z = run(a)
+    assert y.requires_grad and not z.requires_grad
+    y.sum().backward()
+    assert a.grad.tolist() == [2, 2, 2]

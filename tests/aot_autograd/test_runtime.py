@@ -154,3 +154,13 @@ def test_written_in_place_by_the_compiler():
     run = aot_compile(graph_of(fn, 1), [a], fw_compiler=compiler)
     version = a._version
     assert run(a)[0].tolist() == [2, 2, 2] and a.tolist() == [1, 1, 1] and a._version > version
+
+
+def test_two_threads():
+    from concurrent.futures import ThreadPoolExecutor
+    a = torch.randn(4, 4, requires_grad=True)
+    run = aot_eager(graph_of(lambda t: ((t @ t).softmax(0).sin(),), 1), [a])
+    (expected,) = torch.autograd.grad((a @ a).softmax(0).sin().sum(), a)
+    with ThreadPoolExecutor(2) as pool:
+        for grad in pool.map(lambda _: torch.autograd.grad(run(a)[0].sum(), a)[0], range(20)):
+            torch.testing.assert_close(grad, expected)
