@@ -8,6 +8,7 @@ from torch import fx
 
 from minipt2.inductor.ir import Computed, Extern, Program
 from minipt2.inductor.ir.interpret import flat, run
+from minipt2.inductor.ir.verify import verify
 from minipt2.inductor.lowering import lower
 from minipt2.prims.core import Recorder, TensorMeta
 
@@ -30,6 +31,7 @@ def check(fn: Callable, *tensors: torch.Tensor, strides: bool = True, mutated: d
     gm = graph_of(fn, *tensors)
     gm.meta["mutated_inputs"] = mutated or {}
     program = lower(gm)
+    verify(program)
     expected = fn(*tensors)
     expected = expected if isinstance(expected, (tuple, list)) else (expected,)
     copies = [flat(t).clone().as_strided(t.shape, t.stride()) for t in tensors]

@@ -10,8 +10,10 @@ import sympy
 import torch
 from torch import fx
 
+from ...config import config
 from ...shapes import size
 from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
+from ..ir.verify import verify
 from ..ops import ops
 from . import extern
 from .outputs import finish
@@ -33,7 +35,10 @@ def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name:
     graph = GraphLowering(gm, fake_inputs)
     for node in gm.graph.nodes:
         graph.run(node)
-    return graph.program(name)
+    program = Program(graph.inputs, graph.constants, graph.buffers, graph.results, name)
+    if config.verify_ir:
+        verify(program)
+    return program
 
 
 class GraphLowering:
@@ -53,9 +58,6 @@ class GraphLowering:
         self.live = _live(gm.graph)
         self.in_memory = _reaching(gm.graph, _needs_memory)
         self.returned = _reaching(gm.graph, lambda node: node.op == "output")
-
-    def program(self, name: str) -> Program:
-        return Program(self.inputs, self.constants, self.buffers, self.results, name)
 
     # The node at hand
 
