@@ -57,8 +57,8 @@ def construct(tx, cls_var: ClassVariable, args: list[Variable], kwargs: dict[str
         return _exception(tx, cls_var, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields") and not custom_new(cls):
         return _namedtuple(tx, cls, args, kwargs)
-    if issubclass(cls, (torch.nn.Module, torch.Tensor, torch.autograd.Function)):
-        unsupported("MP306", f"making a {cls.__name__} while tracing", "make modules and parameters outside the compiled code")
+    if issubclass(cls, (torch.Tensor, torch.autograd.Function)):
+        unsupported("MP306", f"making a {cls.__name__} while tracing", "make parameters outside the compiled code")
     return _instance(tx, cls_var, args, kwargs)
 
 
@@ -138,6 +138,10 @@ def bare_instance(tx, cls: type, args: list[Variable] = ()) -> UserObjectVariabl
     if not heap_object(cls):
         unsupported("MP306", f"making a {cls.__module__}.{cls.__qualname__} while tracing",
                     "it is made by C code whose effects are not known")
+    if issubclass(cls, torch.nn.Module):
+        from .nn_module import NNModuleVariable
+
+        return new(tx, NNModuleVariable(cls))
     return new(tx, UserObjectVariable(cls))
 
 

@@ -127,7 +127,7 @@ class UserFunctionVariable(FunctionVariable):
     def kwdefault(self, tx, name: str) -> Variable:
         from ..source import DefaultSource
 
-        source = DefaultSource(self.source, name, True) if self.source is not None else None
+        source = DefaultSource(self.source, name) if self.source is not None else None
         return tx.wrap_or_constant(self.fn.__kwdefaults__[name], source)
 
     def default_names(self) -> tuple[int, frozenset[str]]:

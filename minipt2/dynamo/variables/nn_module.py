@@ -28,7 +28,7 @@ GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_b
 
 
 class NNModuleVariable(UserObjectVariable):
-    """A module that exists; its class may override anything."""
+    """A module; its class may override anything. One made while tracing (a loss, say) has no ``real`` and no parameters."""
 
     # -- attributes ------------------------------------------------------------------------------------------------
     def _missing(self, tx, name):
@@ -51,12 +51,22 @@ class NNModuleVariable(UserObjectVariable):
         """A parameter, buffer or submodule."""
         if name in self._attrs:
             return self._attrs[name]
+        if self.real is None:
+            return self._registered_new(tx, name)
         own = instance_dict(self.real)
         for table in TABLES:
             if name in own.get(table, ()):
                 if own[table][name] is None:
                     return self._table_item(tx, table, name)
                 self._attrs[name] = found = self._table_item(tx, table, name)
+                return found
+        return None
+
+    def _registered_new(self, tx, name: str) -> Variable | None:
+        for table in TABLES:
+            contents = tx.output.side_effects.load_attr(self, table)
+            found = contents.lookup(tx, const(name)) if contents is not None else None
+            if found is not None:
                 return found
         return None
 
@@ -75,11 +85,11 @@ class NNModuleVariable(UserObjectVariable):
                 tx.output.guard(AttrSource(self.source, table), "NOT_CONTAINS", name)
 
     def setattr(self, tx, name, value):
-        if lookup(self.cls, "__setattr__") is not nn.Module.__setattr__:
+        if self.real is None or lookup(self.cls, "__setattr__") is not nn.Module.__setattr__:
             return super().setattr(tx, name, value)
-        self.store(tx, name, value)
+        self._set(tx, name, value)
 
-    def store(self, tx, name, value):
+    def _set(self, tx, name, value):
         """``nn.Module.__setattr__``: buffers stay buffers; parameters and submodules are not replaced while tracing."""
         own = instance_dict(self.real)
         if name in own.get("_parameters", ()) or name in own.get("_modules", ()) and not _is_none(value) or isinstance(
@@ -88,13 +98,13 @@ class NNModuleVariable(UserObjectVariable):
                         "register parameters and modules outside the compiled code")
         if name in own.get("_buffers", ()) and not issubclass(value.python_type(), (torch.Tensor, type(None))):
             raise observed(TypeError, f"cannot assign as buffer {name!r} (torch.Tensor or None expected)")
-        super().store(tx, name, value)
+        self.store(tx, name, value)
 
     def note_change(self, tx) -> None:
         """Two modules of one class that become the same object are noticed by the modules' own guards."""
 
     def emit_store_attr(self, cg, name):
-        if lookup(self.cls, "__setattr__") is nn.Module.__setattr__:
+        if self.real is not None and lookup(self.cls, "__setattr__") is nn.Module.__setattr__:
             cg.store_attr(name)
         else:
             super().emit_store_attr(cg, name)
@@ -114,6 +124,8 @@ class NNModuleVariable(UserObjectVariable):
 
     def _has_hooks(self, tx) -> bool:
         own, effects = instance_dict(self.real), tx.output.side_effects
+        if self.real is None:
+            return any(effects.load_attr(self, table).items for table in FORWARD_HOOKS)
         if any(own.get(table) for table in BACKWARD_HOOKS):
             unsupported("MP307", f"backward hooks on {self.describe()}", "call the module outside the compiled code")
         tables = [own.get(table) for table in FORWARD_HOOKS]
@@ -154,7 +166,7 @@ class NNModuleVariable(UserObjectVariable):
         return out
 
     def _hook_flags(self, table: str) -> set:
-        return set(instance_dict(self.real).get(table, ()))
+        return set(instance_dict(self.real).get(table, ()))  # none on modules made while tracing
 
     def _hooks(self, tx, table: str) -> list[tuple[Any, Variable]]:
         hooks = self.getattr(tx, table)
@@ -198,10 +210,6 @@ class NNModuleVariable(UserObjectVariable):
         if op == "getitem" and self._uses("__getitem__", nn.ModuleDict):
             return self.getattr(tx, "_modules").getitem(tx, other)
         return super().binary(tx, op, other, reverse)
-
-    def reconstruct(self, cg):
-        cg.load_const(self.real)
-
 
 class SlicedModuleVariable(Variable):
     """``layers[1:3]`` of a ModuleList or Sequential: iterated or called in place, never handed out."""
