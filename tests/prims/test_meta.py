@@ -26,7 +26,7 @@ def layouts(draw, shape):
     return x[tuple(slice(0, n) for n in broadcast)].expand(shape)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_elementwise_strides(data):
     shape = data.draw(st.lists(st.integers(1, 4), min_size=0, max_size=5))
@@ -43,7 +43,7 @@ def test_channels_last_passes_through_and_first_operand_decides():
         assert elementwise_strides(*[TensorMeta.of(x) for x in xs]) == strides_like_eager(*xs)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_view_strides(data):
     shape = data.draw(st.lists(st.integers(1, 4), min_size=0, max_size=4))

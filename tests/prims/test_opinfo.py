@@ -19,19 +19,21 @@ FORWARD = """add sub mul div.no_rounding_mode div.floor_rounding div.trunc_round
     gather scatter scatter_add index_select index_put index_add index_copy index_fill masked_fill tril triu take slice_scatter select_scatter
     diagonal_scatter nn.functional.embedding nn.functional.one_hot mm bmm addmm baddbmm addmv addr dot matmul nn.functional.linear
     nn.functional.conv2d nn.functional.conv_transpose2d nn.functional.avg_pool2d nn.functional.adaptive_avg_pool2d nn.functional.pad.reflect
-    nn.functional.pad.constant nn.functional.cross_entropy nn.functional.nll_loss eye full_like arange linspace block_diag""".split()
+    nn.functional.pad.constant nn.functional.cross_entropy nn.functional.nll_loss eye full_like arange linspace block_diag
+    nn.functional.pixel_shuffle nn.functional.interpolate.bilinear nn.functional.interpolate.nearest nn.functional.unfold masked_scatter ldexp""".split()
 BACKWARD = """softmax log_softmax nn.functional.layer_norm nn.functional.group_norm nn.functional.batch_norm nn.functional.instance_norm
     nn.functional.gelu nn.functional.silu nn.functional.hardswish nn.functional.hardsigmoid nn.functional.hardtanh nn.functional.leaky_relu
     nn.functional.elu nn.functional.mish nn.functional.softplus nn.functional.logsigmoid nn.functional.glu nn.functional.softshrink
     nn.functional.prelu nn.functional.mse_loss nn.functional.huber_loss nn.functional.smooth_l1_loss nn.functional.binary_cross_entropy
     nn.functional.binary_cross_entropy_with_logits nn.functional.soft_margin_loss nn.functional.cross_entropy nn.functional.embedding
-    nn.functional.conv2d sigmoid tanh relu var mean index_select gather slice select diagonal cumsum prod norm""".split()
+    nn.functional.conv2d sigmoid tanh relu var mean index_select gather slice select diagonal cumsum prod norm
+    nn.functional.avg_pool2d nn.functional.fold diag_embed scatter_reduce.sum""".split()
 BY_NAME = {}
 for _op in op_db:
     BY_NAME.setdefault(".".join(filter(None, (_op.name, _op.variant_test_name))), _op)
 
 
-def check(op, dtype, gradients, samples=3):
+def check(op, dtype, gradients, samples=2):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for sample in list(op.sample_inputs("cpu", dtype, requires_grad=gradients))[:samples]:

@@ -5,4 +5,4 @@ Upstream: ``torch._decomp.decompositions``, ``torch._refs``.
 """
 from .registry import NoRule, Rule, decompositions, elementwise, rule
 from . import (activations, contractions, creation, foreach, indexing, joining, losses, normalization, pointwise, pooling, reductions,  # noqa: E402,I001
-               softmax, views)
+               resizing, softmax, views)

@@ -163,13 +163,19 @@ def tril(x: Value, diagonal: int = 0) -> Value:
     return _triangle(x, diagonal, False)
 
 
-def _place(x: Value, shape: Sequence[int], dim: int, start: int, end: int, step: int) -> Value:
-    """``x`` at start, start+step, ... of ``dim`` in zeros of ``shape``; steps by interleaving zeros."""
-    if step > 1:
-        n = x.shape[dim]
-        apart = p.pad(p.reshape(x, (*x.shape[:dim], n, 1, *x.shape[dim + 1:])), (0,) * (x.ndim + 1),
-                      tuple([step - 1 if d == dim + 1 else 0 for d in range(x.ndim + 1)]), number(0, x.dtype))
-        x = p.reshape(apart, (*x.shape[:dim], n * step, *x.shape[dim + 1:]))
+def apart(x: Value, dim: int, step: int) -> Value:
+    """``x`` with ``step - 1`` zeros between the elements along ``dim`` (none after the last)."""
+    if step == 1:
+        return x
+    n, zeros = x.shape[dim], (0,) * (x.ndim + 1)
+    after = tuple([step - 1 if d == dim + 1 else 0 for d in range(x.ndim + 1)])
+    spaced = p.pad(p.reshape(x, (*x.shape[:dim + 1], 1, *x.shape[dim + 1:])), zeros, after, number(0, x.dtype))
+    return slice_dim(p.reshape(spaced, (*x.shape[:dim], n * step, *x.shape[dim + 1:])), dim, 0, (n - 1) * step + 1)
+
+
+def _place(x: Value, shape: Sequence[int], dim: int, start: int, step: int) -> Value:
+    """``x`` at start, start+step, ... of ``dim`` in zeros of ``shape``."""
+    x = apart(x, dim, step)
     lo = [start if d == dim else 0 for d in range(x.ndim)]
     hi = [shape[d] - x.shape[d] - lo[d] for d in range(x.ndim)]
     return p.pad(x, tuple(lo), tuple(hi), number(0, x.dtype))
@@ -181,14 +187,14 @@ def slice_backward(grad: Value, input_sizes: Sequence[int], dim: int, start: int
     start, end, step = builtins.slice(start, end, step).indices(input_sizes[dim])
     if grad.numel() == 0:
         return p.full(tuple(input_sizes), number(0, grad.dtype), grad.dtype, grad.device)
-    return _place(grad, input_sizes, dim, start, end, step)
+    return _place(grad, input_sizes, dim, start, step)
 
 
 @rule("select_backward")
 def select_backward(grad: Value, input_sizes: Sequence[int], dim: int, index: int) -> Value:
     dim = wrap_dim(dim, len(input_sizes))
     index = index % input_sizes[dim]
-    return _place(p.reshape(grad, (*grad.shape[:dim], 1, *grad.shape[dim:])), input_sizes, dim, index, index + 1, 1)
+    return _place(p.reshape(grad, (*grad.shape[:dim], 1, *grad.shape[dim:])), input_sizes, dim, index, 1)
 
 
 @rule("slice_scatter")
@@ -202,7 +208,7 @@ def slice_scatter(x: Value, src: Value, dim: int = 0, start: int | None = None, 
         return p.cat((slice_dim(x, dim, 0, start), src, slice_dim(x, dim, end, x.shape[dim])), dim)
     i = p.broadcast_in_dim(p.iota(x.shape[dim], -start, 1, torch.int64, x.device), x.shape, (dim,))
     inside = p.ge(i, 0) & p.lt(i, end - start) & p.eq(p.remainder(i, step), 0)
-    return p.where(inside, _place(src, x.shape, dim, start, end, step), x)
+    return p.where(inside, _place(src, x.shape, dim, start, step), x)
 
 
 @rule("select_scatter")
@@ -254,3 +260,32 @@ def native_dropout_backward(grad: Value, mask: Value, scale: float) -> Value:
 def take(x: Value, index: Value) -> Value:
     flat = p.index(_flat(x), (_flat(_long(index)),))
     return p.reshape(flat, index.shape)
+
+
+@rule("scatter_reduce.two")
+def scatter_reduce(x: Value, dim: int, index: Value, src: Value, reduce: str, *, include_self: bool = True) -> Value:
+    if reduce != "sum" or not include_self:
+        raise NoRule("scatter with a reduction other than a sum")
+    return _scatter(p.scatter_add, x, dim, index, src)
+
+
+@rule("masked_scatter")
+def masked_scatter(x: Value, mask: Value, source: Value) -> Value:
+    """The n-th element where mask holds takes the n-th element of source."""
+    shape = broadcast_shapes(x.shape, mask.shape)
+    mask = broadcast_to(mask, shape)
+    if source.numel() == 0 or not shape:
+        raise NoRule("masked_scatter of a scalar or from nothing")
+    order = p.cumsum(p.convert(_flat(mask), torch.int64), 0) - 1
+    picked = p.index_select(_flat(p.convert(source, x.dtype)), 0, p.minimum(p.maximum(order, 0), source.numel() - 1))
+    return p.where(mask, p.reshape(picked, shape), broadcast_to(x, shape))
+
+
+@rule("diag_embed")
+def diag_embed(x: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    size, ndim = x.shape[-1] + abs(offset), x.ndim + 1
+    dim1, dim2 = wrap_dim(dim1, ndim), wrap_dim(dim2, ndim)
+    shape = list(x.shape[:-1])
+    for dim in sorted((dim1, dim2)):
+        shape.insert(dim, size)
+    return diagonal_scatter(p.full(tuple(shape), number(0, x.dtype), x.dtype, x.device), x, offset, dim1, dim2)

@@ -124,3 +124,21 @@ def block_diag(tensors: Sequence[Value]) -> Value:
         rows.append(p.pad(block, (0, at), (0, width - at - block.shape[1]), number(0, dtype)))
         at += block.shape[1]
     return p.cat(tuple(rows), 0)
+
+
+@rule("pixel_shuffle")
+def pixel_shuffle(x: Value, upscale_factor: int) -> Value:
+    """(..., c * r * r, h, w) -> (..., c, h * r, w * r)."""
+    *lead, c, h, w = x.shape
+    r, n = upscale_factor, len(lead)
+    split = p.reshape(x, (*lead, c // (r * r), r, r, h, w))
+    return p.reshape(p.permute(split, (*range(n + 1), n + 3, n + 1, n + 4, n + 2)), (*lead, c // (r * r), h * r, w * r))
+
+
+@rule("pixel_unshuffle")
+def pixel_unshuffle(x: Value, downscale_factor: int) -> Value:
+    """(..., c, h * r, w * r) -> (..., c * r * r, h, w)."""
+    *lead, c, h, w = x.shape
+    r, n = downscale_factor, len(lead)
+    split = p.reshape(x, (*lead, c, h // r, r, w // r, r))
+    return p.reshape(p.permute(split, (*range(n + 1), n + 2, n + 4, n + 1, n + 3)), (*lead, c * r * r, h // r, w // r))

@@ -241,6 +241,11 @@ def square(x: Value) -> Value:
     return x * x
 
 
+@elementwise("ldexp.Tensor", operands=2, kind=Kind.INT_TO_FLOAT)
+def ldexp(x: Value, exponent: Value) -> Value:
+    return x * p.pow(2.0, exponent)
+
+
 @elementwise("frac")
 def frac(x: Value) -> Value:
     return x - p.trunc(x)

@@ -1,15 +1,20 @@
-"""Average pooling where windows do not overlap or cover everything; nearest-neighbour resizing. Max pooling stays a fallback.
+"""Average pooling: a reduction where windows tile the input, a sum of slices where they overlap. Max pooling stays a fallback.
 
-Upstream: ``torch._decomp.decompositions`` (``adaptive_avg_pool2d``, ``upsample_nearest``).
+Upstream: ``torch._inductor.lowering`` (``avg_pool2d``, ``_adaptive_avg_pool2d``).
 """
 from __future__ import annotations
 
-from typing import Sequence
+from functools import reduce
+from itertools import product
+from typing import Iterator, Sequence
+
+import torch
 
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
-from .registry import NoRule, opmath, rule
+from .indexing import apart
+from .registry import NoRule, broadcast_to, opmath, rule
 
 Ints = Sequence[int]
 
@@ -63,66 +68,86 @@ def adaptive_avg_pool3d_backward(grad: Value, x: Value) -> Value:
     return _adaptive_backward(grad, x, 3)
 
 
-def _tiles(x: Value, kernel: Ints, stride: Ints, padding: Ints, divisor: int | None) -> tuple[list[int], list[int]]:
-    """(output sizes, kernel) of a pooling whose windows tile the input exactly."""
-    kernel = list(kernel)
-    stride = (list(stride) * len(kernel) if len(stride) == 1 else list(stride)) or kernel
-    sizes = x.shape[-len(kernel):]
-    if x.numel() == 0 or not x.dtype.is_floating_point or stride != kernel or any(padding) or divisor or any(s % k for s, k in zip(sizes, kernel)):
-        raise NoRule("average pooling with overlapping or padded windows")
-    return [s // k for s, k in zip(sizes, kernel)], kernel
+MAX_WINDOW = 36
+
+
+class _Pool:
+    """Sizes of one average pooling over the last ``len(kernel)`` dimensions of ``x``."""
+
+    def __init__(self, x: Value, kernel: Ints, stride: Ints, padding: Ints, ceil_mode: bool):
+        n = len(kernel)
+        self.kernel, self.padding = list(kernel), list(padding) * (n if len(padding) == 1 else 1)
+        self.stride = list(stride) * (n if len(stride) == 1 else 1) or self.kernel
+        self.sizes, self.first = x.shape[-n:], x.ndim - n
+        spans = [size + 2 * pad - k for size, pad, k in zip(self.sizes, self.padding, self.kernel)]
+        self.out = [span // s + 1 for span, s in zip(spans, self.stride)]
+        if x.numel() == 0 or not x.dtype.is_floating_point or numel(kernel) > MAX_WINDOW and not self.tiles:
+            raise NoRule("average pooling of integers, of nothing or over large windows")
+        if ceil_mode and any(span % s for span, s in zip(spans, self.stride)):
+            raise NoRule("average pooling with windows that hang over the edge")
+
+    @property
+    def tiles(self) -> bool:
+        """Whether the windows tile the input: pooling is then a reduction of a reshape."""
+        return self.stride == self.kernel and not any(self.padding) and not any(s % k for s, k in zip(self.sizes, self.kernel))
+
+    def divisor(self, x: Value, count_include_pad: bool, override: int | None) -> float | Value:
+        """What window sums are divided by: a number, or a tensor (of the output's last dimensions) where padding doesn't count."""
+        if override or count_include_pad or not any(self.padding):
+            return float(override or numel(self.kernel))
+        counts = []
+        for i, (size, out, k, s, pad) in enumerate(zip(self.sizes, self.out, self.kernel, self.stride, self.padding)):
+            start = p.iota(out, -pad, s, torch.int64, x.device)
+            inside = p.minimum(start + k, size) - p.maximum(start, 0)
+            counts.append(p.broadcast_in_dim(p.convert(inside, x.dtype), tuple(self.out), (i,)))
+        return reduce(p.mul, counts)
+
+    def offsets(self) -> Iterator[tuple[int, ...]]:
+        """Every place in a window."""
+        return product(*[range(k) for k in self.kernel])
+
+    def pads(self, values: Ints) -> tuple[int, ...]:
+        """``values`` for the pooled dimensions, 0 for the others."""
+        return (0,) * self.first + tuple(values)
+
+
+def _over(x: Value, divisor: float | Value) -> Value:
+    return x / (divisor if isinstance(divisor, float) else broadcast_to(divisor, x.shape))
 
 
 @rule("avg_pool2d", "avg_pool3d")
 def avg_pool(x: Value, kernel_size: Ints, stride: Ints = (), padding: Ints = (0,), ceil_mode: bool = False, count_include_pad: bool = True,
              divisor_override: int | None = None) -> Value:
+    """A sum of shifted, strided slices of the padded input, one for each place in the window."""
     if len(kernel_size) == 1:
         raise NoRule("average pooling with a one-number kernel")
-    return _blocks(x, *_tiles(x, kernel_size, stride, padding, divisor_override))
+    pool = _Pool(x, kernel_size, stride, padding, ceil_mode)
+    if pool.tiles and not divisor_override:
+        return _blocks(x, pool.out, pool.kernel)
+    wide = p.pad(opmath(x), pool.pads(pool.padding), pool.pads(pool.padding), 0.0)
+    lead, parts = x.shape[:pool.first], []
+    for at in pool.offsets():
+        ends = [o + (n - 1) * s + 1 for o, n, s in zip(at, pool.out, pool.stride)]
+        parts.append(p.slice(wide, pool.pads(at), (*lead, *ends), (*[1] * len(lead), *pool.stride)))
+    return p.convert(_over(reduce(p.add, parts), pool.divisor(wide, count_include_pad, divisor_override)), x.dtype)
 
 
 @rule("avg_pool2d_backward", "avg_pool3d_backward")
 def avg_pool_backward(grad: Value, x: Value, kernel_size: Ints, stride: Ints, padding: Ints, ceil_mode: bool, count_include_pad: bool,
                       divisor_override: int | None) -> Value:
+    """The gradient, spread out by the stride, added at each place in the window."""
     if len(kernel_size) == 1:
         raise NoRule("average pooling with a one-number kernel")
-    return _spread(grad, x.shape, _tiles(x, kernel_size, stride, padding, divisor_override)[1])
-
-
-def _nearest(x: Value, output_size: Ints, scales: Sequence[float | None]) -> Value:
-    """Whole-number enlargement repeats; anything else picks by index."""
-    n = len(output_size)
-    for i, (out, scale) in enumerate(zip(output_size, scales)):
-        dim = x.ndim - n + i
-        size = x.shape[dim]
-        if out == size:
-            continue
-        if out % size or (scale is not None and scale != out // size):
-            raise NoRule("nearest-neighbour resizing by a fraction")
-        times = out // size
-        spread = p.broadcast_in_dim(x, (*x.shape[:dim + 1], times, *x.shape[dim + 1:]), tuple([d + (d > dim) for d in range(x.ndim)]))
-        x = p.reshape(spread, (*x.shape[:dim], out, *x.shape[dim + 1:]))
-    return x
-
-
-@rule("upsample_nearest1d")
-def upsample_nearest1d(x: Value, output_size: Ints, scales: float | None = None) -> Value:
-    return _nearest(x, output_size, (scales,))
-
-
-@rule("upsample_nearest2d")
-def upsample_nearest2d(x: Value, output_size: Ints, scales_h: float | None = None, scales_w: float | None = None) -> Value:
-    return _nearest(x, output_size, (scales_h, scales_w))
-
-
-@rule("upsample_nearest2d_backward")
-def upsample_nearest2d_backward(grad: Value, output_size: Ints, input_size: Ints, scales_h: float | None = None,
-                                scales_w: float | None = None) -> Value:
-    """The sum over the block that one element was repeated to."""
-    sizes, blocks = input_size[2:], []
-    for out, size, scale in zip(output_size, sizes, (scales_h, scales_w)):
-        if size == 0 or out % size or (scale is not None and scale != out // size):
-            raise NoRule("nearest-neighbour resizing by a fraction")
-        blocks += [size, out // size]
-    split = p.reshape(opmath(grad), (*grad.shape[:2], *blocks))
-    return p.convert(p.sum(split, (3, 5)), grad.dtype)
+    pool = _Pool(x, kernel_size, stride, padding, ceil_mode)
+    if pool.tiles and not divisor_override:
+        return _spread(grad, x.shape, pool.kernel)
+    wide = opmath(grad)
+    share = _over(wide, pool.divisor(wide, count_include_pad, divisor_override))
+    for dim, step in enumerate(pool.stride, pool.first):
+        share = apart(share, dim, step)
+    parts = []
+    for at in pool.offsets():
+        lo = [o - pad for o, pad in zip(at, pool.padding)]
+        hi = [size - n - before for size, n, before in zip(pool.sizes, share.shape[pool.first:], lo)]
+        parts.append(p.pad(share, pool.pads(lo), pool.pads(hi), 0.0))
+    return p.convert(reduce(p.add, parts), x.dtype)
