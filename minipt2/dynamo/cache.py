@@ -5,7 +5,6 @@ looks entries up in C in the same order; ``lookup`` here says the same in Python
 """
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from dataclasses import dataclass
 from types import CodeType
@@ -74,20 +73,3 @@ class CodeCache:
 def why_missed(cache: CodeCache, f_locals: dict) -> list[str]:
     """For each entry in the order tried, the first guard that fails: source, expected, found."""
     return [reason for entry in cache if (reason := entry.guards.explain(f_locals)) is not None]
-
-
-_caches: dict[int, tuple[weakref.ref, CodeCache]] = {}
-"""By ``id`` of the code object: equal codes of different files compare equal but run with different globals."""
-
-
-def cache_of(code: CodeType) -> CodeCache:
-    """The cache of ``code``, made on first use and dropped with ``code``."""
-    key = id(code)
-    if key not in _caches:
-        _caches[key] = (weakref.ref(code, lambda _: _caches.pop(key, None)), CodeCache())
-    return _caches[key][1]
-
-
-def reset() -> None:
-    """Forget every entry of every code object."""
-    _caches.clear()

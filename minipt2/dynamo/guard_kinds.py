@@ -197,26 +197,31 @@ def tensor_guards(t: torch.Tensor, src: Source) -> list[Guard]:
 
 
 DEVICES = ("cpu", "cuda")
-STATE_TEXTS = (
-    "torch.is_grad_enabled()",
-    "torch.is_inference_mode_enabled()",
-    "torch.get_default_dtype()",
-    *(f"torch.is_autocast_enabled({device!r})" for device in DEVICES),
-    "torch.are_deterministic_algorithms_enabled()",
-    "torch._C._len_torch_function_stack()",
-    "torch._C._len_torch_dispatch_stack()",
-    "torch._C._are_functorch_transforms_active()",
-)
-"""Modes that decide what an operation does; all give singletons (bools, dtypes, small ints)."""
+STATE_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "is_grad_enabled": torch.is_grad_enabled,
+    "is_inference_mode_enabled": torch.is_inference_mode_enabled,
+    "get_default_dtype": torch.get_default_dtype,
+    "is_autocast_enabled": torch.is_autocast_enabled,
+    "get_autocast_dtype": torch.get_autocast_dtype,
+    "is_autocast_cache_enabled": torch.is_autocast_cache_enabled,
+    "are_deterministic_algorithms_enabled": torch.are_deterministic_algorithms_enabled,
+    "torch_function_modes": torch._C._len_torch_function_stack,
+    "torch_dispatch_modes": torch._C._len_torch_dispatch_stack,
+    "functorch_is_active": torch._C._are_functorch_transforms_active,
+}
+"""Modes that decide what an operation does; all give singletons (bools, dtypes) or numbers."""
 
 
 def global_state_guard() -> Guard:
     """The modes of torch as they are now, as one guard without a source."""
-    texts = list(STATE_TEXTS)
-    for device in DEVICES:
-        if torch.is_autocast_enabled(device):
-            texts += [f"torch.get_autocast_dtype({device!r})", "torch.is_autocast_cache_enabled()"]
-    return Guard(None, "GLOBAL_STATE", tuple((text, eval(text)) for text in dict.fromkeys(texts)))
+    autocast = [device for device in DEVICES if torch.is_autocast_enabled(device)]
+    texts = [
+        "is_grad_enabled()", "is_inference_mode_enabled()", "get_default_dtype()",
+        *(f"is_autocast_enabled({device!r})" for device in DEVICES), *(f"get_autocast_dtype({device!r})" for device in autocast),
+        *(["is_autocast_cache_enabled()"] if autocast else []), "are_deterministic_algorithms_enabled()",
+        "torch_function_modes()", "torch_dispatch_modes()", "functorch_is_active()",
+    ]  # fmt: skip
+    return Guard(None, "GLOBAL_STATE", tuple((text, eval(text, dict(STATE_FUNCTIONS))) for text in texts))
 
 
 def describe(value: Any) -> str:

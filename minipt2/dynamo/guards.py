@@ -15,7 +15,9 @@ from typing import Any, Callable, Iterable, Optional
 
 import torch
 
-from .guard_kinds import KINDS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards
+from .guard_kinds import (
+    KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
+)  # fmt: skip
 from .source import HELPERS, AttrSource, LocalSource, Source
 
 __all__ = ["Guard", "GuardFn", "Check", "compile_guards", "global_state_guard", "tensor_guards"]
@@ -127,13 +129,13 @@ def compile_guards(guards: Iterable[Guard], f_globals: Optional[dict] = None) ->
 
 
 class _Constants:
-    """The names the generated function knows: torch, helpers, and expected objects, which it must not keep alive."""
+    """The names the generated function knows: helpers and expected objects, which it must not keep alive."""
 
     def __init__(self, f_globals: dict):
         self.dead: list[str] = []
         self.watchers: list[Callable[[], None]] = []
         self.namespace: dict[str, Any] = {
-            **HELPERS, "torch": torch, "same_constant": same_constant, "rest_length": rest_length, "G": f_globals, "DEAD": self.dead,
+            **HELPERS, **STATE_FUNCTIONS, "same_constant": same_constant, "rest_length": rest_length, "G": f_globals, "DEAD": self.dead,
         }  # fmt: skip
         self._names: dict[int, str] = {}
         self._by_value: dict[Any, str] = {}
