@@ -17,11 +17,6 @@ STORAGE = {torch.float32: "float", torch.float64: "double", torch.bfloat16: "uin
 VALUE = {**STORAGE, torch.bfloat16: "float", torch.float16: "float", torch.bool: "_Bool"}
 """How it is held while computing."""
 HALF = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-SLOW = {"exp": 8, "exp2": 12, "expm1": 15, "log": 12, "log1p": 15, "log2": 12, "log10": 12, "sqrt": 4, "rsqrt": 6, "reciprocal": 4, "div": 4,
-        "sin": 15, "cos": 15, "tan": 20, "asin": 20, "acos": 20, "atan": 20, "sinh": 20, "cosh": 20, "tanh": 15, "asinh": 25, "acosh": 25,
-        "atanh": 25, "erf": 15, "erfc": 30, "erfinv": 60, "lgamma": 60, "digamma": 60, "sigmoid": 14, "pow": 30, "atan2": 25, "hypot": 10,
-        "fmod": 40, "remainder": 40, "floordiv": 15, "truncdiv": 8, "nextafter": 10, "masked": 3}
-"""Rough costs in units of an addition, for deciding what to recompute and when threads pay; every other op counts 1."""
 NEEDS_NONZERO = frozenset(("floordiv", "truncdiv", "fmod", "remainder"))
 """Integer ops whose divisor must be checked."""
 
@@ -161,11 +156,3 @@ _INT: dict[str, Callable[..., str]] = {
 def _bits(c: C) -> int:
     return 8 if c.dtype is torch.bool else torch.iinfo(c.dtype).bits
 
-
-def cost(op: str, dtype: Any) -> int:
-    """Rough cost of one op in additions; loads and stores of half types convert."""
-    if op in ("constant", "index_expr", "indirect"):
-        return 0
-    if op in ("load", "store", "to_dtype"):
-        return 3 if dtype in HALF else 1
-    return SLOW.get(op, 1)

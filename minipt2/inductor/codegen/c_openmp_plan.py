@@ -10,11 +10,12 @@ from typing import Any
 
 from ..ir import Instr
 from ..scheduler.affine import Index
+from ..scheduler.costs import cost
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.memory import storage_bytes
 from ..scheduler.nodes import Access, map_indices, walk
 from ..scheduler.order import loop_order
-from .c_openmp_ops import STORAGE, cost
+from .c_openmp_ops import STORAGE
 from .index import merge_runs
 
 WORK_FOR_THREADS = 60_000

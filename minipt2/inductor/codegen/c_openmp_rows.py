@@ -10,9 +10,10 @@ from typing import Any, Sequence
 import torch
 
 from ..ir import Instr
+from ..scheduler.costs import cost
 from ..scheduler.flat import uses
 from .c_openmp_loops import FEW, Reduction
-from .c_openmp_ops import VALUE, cast, cost
+from .c_openmp_ops import VALUE, cast
 from .c_openmp_plan import STACK_BYTES
 from .c_openmp_reduce import Accumulator, combine, identity
 from .c_openmp_values import Loop, Target

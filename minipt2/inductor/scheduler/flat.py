@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Sequence
 
 import torch
 
 from ..ir import Block, Instr, Ref
 from .affine import Index
 from .align import Domain
-from .nodes import Access, Node, walk
+from .nodes import Node, walk
 
 
 @dataclass
@@ -37,9 +37,9 @@ class Flat:
         return {i.id: i for i in self.instrs}
 
 
-def flatten(nodes: Sequence[Node], domain: Domain, removed: set[str], dtype_of: Callable[[str], torch.dtype]) -> Flat:
+def flatten(nodes: Sequence[Node], domain: Domain, removed: set[str]) -> Flat:
     """One body for all ``nodes``; ``removed`` names buffers that live only here."""
-    builder = _Builder(removed, dtype_of)
+    builder = _Builder(removed)
     for node in nodes:
         builder.add(node)
     flat = Flat(domain, _reachable(builder.out))
@@ -48,8 +48,8 @@ def flatten(nodes: Sequence[Node], domain: Domain, removed: set[str], dtype_of: 
 
 
 class _Builder:
-    def __init__(self, removed: set[str], dtype_of: Callable[[str], torch.dtype]):
-        self.removed, self.dtype_of = removed, dtype_of
+    def __init__(self, removed: set[str]):
+        self.removed = removed
         self.out: list[Instr] = []
         self.memo: dict[Any, Ref] = {}
         self.stored: dict[tuple[str, Index], Ref] = {}
@@ -156,8 +156,3 @@ def _analyse(flat: Flat) -> None:
         if touches or any(u in flat.inner for u in used):
             flat.inner.add(i.id)
 
-
-def flat_accesses(flat: Flat, item_bytes: Callable[[str], int]) -> list[Access]:
-    """Accesses that are left in the flat body."""
-    from .nodes import _accesses
-    return list(_accesses(flat.instrs, item_bytes))

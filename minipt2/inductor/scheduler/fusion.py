@@ -37,10 +37,13 @@ class Group:
     unit: int = 0
     graph: Order | None = None
     fresh: Iterator[int] = field(default_factory=lambda: itertools.count(1_000_000))
+    kept: frozenset[str] = frozenset()
+    """Buffers of the program that must be written in any case: outputs, inputs, operands of extern calls."""
 
     @staticmethod
-    def of(node: Node, unit: int = 0, graph: Order | None = None, fresh: Iterator[int] | None = None) -> "Group":
-        return Group([node], Domain(dict(node.sizes), node.reduced), unit, graph, fresh or itertools.count(1_000_000))
+    def of(node: Node, unit: int = 0, graph: Order | None = None, fresh: Iterator[int] | None = None,
+           kept: frozenset[str] = frozenset()) -> "Group":
+        return Group([node], Domain(dict(node.sizes), node.reduced), unit, graph, fresh or itertools.count(1_000_000), kept)
 
     def accesses(self) -> list[Access]:
         return [a for n in self.nodes for a in n.accesses]
@@ -60,6 +63,10 @@ class Group:
     def reduces(self) -> bool:
         return bool(self.domain.reduced)
 
+    def scatters(self) -> bool:
+        """Does it store where data says, or add to what is there?"""
+        return any(a.mode == "atomic_add" or a.mode == "store" and not _plain(a.index, self.domain.sizes) for n in self.nodes for a in n.accesses)
+
 
 def can_fuse(a: Group, b: Group) -> bool:
     """May ``a`` and ``b`` share a loop nest? Symmetric; see ``why_not`` for the reason."""
@@ -71,18 +78,15 @@ def why_not(a: Group, b: Group) -> str:
     return _try(a, b)[1]
 
 
-def merged(a: Group, b: Group) -> Group:
-    """The fused group of two that ``can_fuse``."""
-    result, reason = _try(a, b)
-    if result is None:
-        raise ValueError(f"these groups can't be fused: {reason}")
-    return result
+def attempt(a: Group, b: Group, ordered: bool = False) -> Group | None:
+    """The fused group, or None; ``ordered``: ``a`` runs first, wherever the two stand."""
+    return _try(a, b, ordered)[0]
 
 
-def _try(a: Group, b: Group) -> tuple[Group | None, str]:
+def _try(a: Group, b: Group, ordered: bool = False) -> tuple[Group | None, str]:
     if a is b:
         return None, "they are one group"
-    if a.graph is not None and a.graph.place[b.unit] < a.graph.place[a.unit]:
+    if not ordered and a.graph is not None and a.graph.place[b.unit] < a.graph.place[a.unit]:
         a, b = b, a
     if len(a.nodes) + len(b.nodes) > config.max_fusion_size:
         return None, "the fused kernel would be too large"
@@ -92,7 +96,9 @@ def _try(a: Group, b: Group) -> tuple[Group | None, str]:
         return None, "they touch no common buffer"
     if len(ta) + len(tb) - len(shared) > MAX_BUFFERS:
         return None, "the fused kernel would touch too many buffers"
-    if a.graph is not None and a.graph.between(a.unit, b.unit) is None:
+    if (a.reduces or b.reduces) and (a.scatters() or b.scatters()):
+        return None, "one scatters while the other reduces"
+    if not ordered and a.graph is not None and a.graph.between(a.unit, b.unit) is None:
         return None, "a third step must run between them"
     reason = "their loops walk the shared buffers differently"
     for alignment in _alignments(a, b, ta, tb, shared):
@@ -127,7 +133,7 @@ def _indices(accesses: list[Access]) -> list[Index]:
 def _apply(a: Group, b: Group, alignment: Alignment) -> Group:
     sizes = alignment.domain.sizes
     nodes = [n.apply(alignment.a, sizes) for n in a.nodes] + [n.apply(alignment.b, sizes) for n in b.nodes]
-    return Group(nodes, alignment.domain, a.unit, a.graph, a.fresh)
+    return Group(nodes, alignment.domain, a.unit, a.graph, a.fresh, a.kept)
 
 
 def _conflict(fused: Group, first: int) -> str:
@@ -218,12 +224,15 @@ def _candidates(g: Group, by_unit: dict[int, Group], users: dict[str, set[int]],
     for name, accesses in g.touched().items():
         size = _bytes(g, accesses[0])
         others = [u for u in users[name] if u != g.unit]
+        if not others:
+            continue
         if len(others) > 8 and name not in mine:  # a popular input: only its nearest readers
             others = sorted(others, key=lambda u: abs(place[u] - here))[:4]
         for u in others:
             producer = name in mine or name in by_unit[u].written()
             if producer or abs(place[u] - here) <= NEAR:
-                saved[u] += size
+                # a buffer that nobody else reads need not be written either
+                saved[u] += size * ((3 if len(others) == 1 and name not in g.kept else 2) if producer else 1)
     out = []
     for u, size in saved.items():
         if later_only and place[u] < here:

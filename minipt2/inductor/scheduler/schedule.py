@@ -1,22 +1,23 @@
 """``schedule``: the stages of the scheduler, in order.
 
-dead code -> nodes with affine indices -> dependencies -> fusion -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
+dead code -> nodes with affine indices -> dependencies -> fusion -> recomputation -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
 """
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections import defaultdict
-
-import torch
+from collections import Counter, defaultdict
 
 from ... import trace
-from ..ir import Buffer, Computed, Extern, Input, Program
+from ..ir import Computed, Extern, Program
+from .costs import cost
 from .flat import flatten
 from .fusion import Group, fuse
 from .graph import Order, dependencies, live_steps
 from .kernels import Kernel, Schedule
 from .memory import plan_memory
-from .nodes import make_node
+from .nodes import Node, make_node, walk
+from .recompute import recompute
 
 
 def schedule(program: Program) -> Schedule:
@@ -29,18 +30,17 @@ def schedule(program: Program) -> Schedule:
     def item_bytes(name: str) -> int:
         return buffers[name].layout.dtype.itemsize
 
-    groups = [Group.of(make_node(s, item_bytes, fresh), k, graph, fresh) for k, s in enumerate(steps) if isinstance(s, Computed)]
-    fused = {g.unit: g for g in fuse(groups)}
+    kept = _kept(program, steps)
+    groups = [Group.of(make_node(s, item_bytes, fresh), k, graph, fresh, kept) for k, s in enumerate(steps) if isinstance(s, Computed)]
+    writers = Counter(name for s in steps for name in s.writes())
+    fused = {g.unit: g for g in recompute(fuse(groups), kept, writers, _price)}
     order = _late_order(graph)
-    removed = _removed(program, [fused.get(u) or steps[u] for u in order], buffers)
-
-    def dtype_of(name: str) -> torch.dtype:
-        return buffers[name].layout.dtype
+    removed = _removed(kept, [fused.get(u) or steps[u] for u in order])
 
     ordered: list[Kernel | Extern] = []
     for u in order:
         g = fused.get(u)
-        ordered.append(steps[u] if g is None else Kernel(g, flatten(g.nodes, g.domain, removed, dtype_of)))
+        ordered.append(steps[u] if g is None else Kernel(g, flatten(g.nodes, g.domain, removed)))
     result = Schedule(program, ordered, buffers, removed)
     result.plan = plan_memory(result)
     result.frees = _frees(result)
@@ -48,9 +48,13 @@ def schedule(program: Program) -> Schedule:
     return result
 
 
+def _price(node: Node) -> int:
+    """Cost of one element in additions, loads and stores aside."""
+    return sum(cost(i.op, i.dtype) for i in walk(node.instrs) if i.op not in ("load", "store"))
+
+
 def _late_order(graph: Order) -> list[int]:
     """Units in a valid order, each as late as its last member stood: what a kernel makes for later should not live from early on."""
-    import heapq
     units = graph.sorted_units()
     waiting = dict.fromkeys(units, 0)
     for u in units:
@@ -69,20 +73,26 @@ def _late_order(graph: Order) -> list[int]:
     return order
 
 
-def _removed(program: Program, units: list[Group | Extern], buffers: dict[str, Buffer]) -> set[str]:
-    """Buffers written and read by one group only, and returned by nobody."""
-    kept = {o.ref.buffer for o in program.outputs if o.ref is not None} | {b.name for b in (*program.inputs, *program.constants)}
+def _kept(program: Program, steps: list[Computed | Extern]) -> frozenset[str]:
+    """Buffers that must lie in memory: graph inputs and outputs, constants, whatever extern calls touch or scatters add to."""
+    names = {o.ref.buffer for o in program.outputs if o.ref is not None} | {b.name for b in (*program.inputs, *program.constants)}
+    for s in steps:
+        if isinstance(s, Extern):
+            names |= s.reads() | s.writes()
+        else:
+            names |= {name for name, _, mode in s.body.stores() if mode is not None}
+    return frozenset(names)
+
+
+def _removed(kept: frozenset[str], units: list[Group | Extern]) -> set[str]:
+    """Buffers written and read by one group only, at one index."""
     users: dict[str, set[int]] = defaultdict(set)
     indices: dict[str, set[object]] = defaultdict(set)
     for k, unit in enumerate(units):
-        if isinstance(unit, Extern):
-            kept |= unit.writes() | unit.reads()
-            continue
-        for name, accesses in unit.touched().items():
-            users[name].add(k)
-            indices[name].update(a.index for a in accesses)
-            if any(a.mode == "atomic_add" for a in accesses):
-                kept.add(name)
+        if isinstance(unit, Group):
+            for name, accesses in unit.touched().items():
+                users[name].add(k)
+                indices[name].update(a.index for a in accesses)
     return {n for n, who in users.items() if len(who) == 1 and n not in kept and len(indices[n]) == 1}
 
 
