@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from ..errors import Unsupported
+from .batch_norm import use_native_batch_norm
 from .functionalize import functionalize
 from .ops import ALIAS_ONLY, info, is_view, storage_root, view_parent
 from .simplify import output_node, simplify
@@ -157,6 +158,7 @@ def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
     joint = trace_joint(gm, examples, metas=metas, choose=chooser)
     graph = joint.graph
     placeholders = [n for n in graph.nodes if n.op == "placeholder" and not n.meta.get("tangent")]
+    use_native_batch_norm(graph)
     mutations = {placeholders.index(m.input): m.value for m in functionalize(graph)}
     _check_apart(examples, set(mutations))
     for i in mutations:

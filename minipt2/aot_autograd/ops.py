@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 aten = torch.ops.aten
 
 # No alias annotation in the schema, yet the running statistics are written when ``training`` is true.
-_HIDDEN_WRITES = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 4), "aten::miopen_batch_norm": (3, 4)}
+_HIDDEN_WRITES = {"aten::native_batch_norm": (3, 4), "aten::cudnn_batch_norm": (3, 4)}
 # The annotation says "view", the result is one, but nobody can tell from values: dropped after functionalisation.
 ALIAS_ONLY = frozenset({aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.lift.default})
 # Metadata of the tensor object itself changes; recorded as the functional view, which the object then names.

@@ -45,7 +45,7 @@ class Attention(nn.Module):
         q, k, v = (p.view(b, t, 4, 4).transpose(1, 2) for p in self.qkv(self.norm(x)).split(16, dim=2))
         if self.written_out:
             scores = (q @ k.transpose(-2, -1)) / 2.0
-            mask = torch.ones(t, t, dtype=torch.bool).tril()
+            mask = torch.ones(t, t, dtype=torch.bool, device=x.device).tril()
             y = scores.masked_fill(~mask, float("-inf")).softmax(-1) @ v
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
