@@ -63,8 +63,8 @@ class Constant(Buffer):
 
 @dataclass
 class Computed(Buffer):
-    """Filled by a loop nest. Its body's stores may also (or only) go to other buffers: an input it mutates, or the part of a
-    concatenation it fills; ``writes()`` names them all."""
+    """Filled by a loop nest. Its body's stores may also (or only) go to other buffers: an input it mutates, the part of a
+    concatenation it fills, a copy it scatters into, the mean beside the variance; ``writes()`` names them all."""
 
     body: LoopBody
     stack: tuple[UserFrame, ...] = ()
@@ -94,6 +94,7 @@ class Extern(Buffer):
     ``args``/``kwargs`` nest TensorRef, numbers, lists, None. ``outputs`` are the buffers it makes (several for multi-output
     kernels; ``None`` where the output is unused); a single-output call makes ``self`` alone. ``out_variant``: the overload that
     takes ``out=`` to write into a preallocated buffer of exactly ``layout``; None: the call allocates. ``mutates``: buffers written in place.
+    ``target == "alloc"``: only memory, filled by the ``Computed``s that store to it (parts of a concatenation, a second result of a reduction).
     """
 
     target: Any
