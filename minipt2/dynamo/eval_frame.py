@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import warnings
 import weakref
@@ -22,6 +23,7 @@ from . import hook
 from .frame import Backend, Compiled, SkipFrame, compile_frame
 from .guards import compile_guards
 from .resume import is_resume_code, run_resumed
+from .variables.functions import CONSTANT_CALLS
 from .skip import allow_code, disable_code, skipped_as_frame
 
 _lock = threading.RLock()
@@ -37,6 +39,9 @@ RESUME_LIMIT_FACTOR = 4
 def is_compiling() -> bool:
     """True while a frame is being traced in this thread (and True inside captured code)."""
     return getattr(_tracing, "depth", 0) > 0
+
+
+CONSTANT_CALLS[is_compiling] = True
 
 
 class Entry:
@@ -69,6 +74,8 @@ class FrameCallback:
         code = frame.f_code
         if skipped_as_frame(code) or code.co_flags & _NOT_FRAMES or code.co_name in _NEVER_NAMES:
             return hook.skip_code()
+        if (tracer := sys.gettrace()) is not None and getattr(tracer, "__code__", None) is code:
+            return hook.skip_once()  # a debugger's or coverage tool's own function
         record = self.records.get(id(code))
         if record is None:
             record = self.records[id(code)] = CodeRecord(code)

@@ -23,10 +23,7 @@ class GuardManager:
 
     def __init__(self, check: Callable[[dict], bool], text: str):
         self.root = RootGuardManager()
-        try:
-            self.root.add_lambda_guard(check, [text], None)
-        except TypeError:  # torch 2.11 has no user stack argument in some builds
-            self.root.add_lambda_guard(check, [text])
+        self.root.add_lambda_guard(check, [text], None)
         self.diff_guard_root = None
         self.cache_entry = None  # set by C
         self.extra_state = None  # set by C

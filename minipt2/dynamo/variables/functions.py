@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from ..translator import Translator
 
 
+CONSTANT_CALLS: dict[types.FunctionType, Any] = {}
+"""Functions whose call is a known constant in captured code (``is_compiling``)."""
+
+
 class CellVariable(Variable):
     """A closure cell. ``name`` is set when it is a cell of the frame being compiled (emitted code reads it by name).
 
@@ -109,6 +113,8 @@ class UserFunctionVariable(FunctionVariable):
         return tx.wrap_attribute(value, self.source, name)
 
     def call(self, tx, args, kwargs) -> Variable:
+        if self.fn in CONSTANT_CALLS:
+            return ConstantVariable(CONSTANT_CALLS[self.fn])
         return tx.inline_call(self, args, kwargs)
 
     # what inline_call asks
