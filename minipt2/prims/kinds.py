@@ -15,7 +15,8 @@ _CONTRACTIONS = frozenset("""
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention
     _scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward
     _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward _scaled_dot_product_attention_math _grouped_mm _scaled_mm _int_mm
-    _scaled_dot_product_attention_math_for_mps _trilinear _cdist_forward _cdist_backward _thnn_fused_lstm_cell mkldnn_rnn_layer mkldnn_rnn_layer_backward
+    _scaled_dot_product_attention_math_for_mps _trilinear _cdist_forward _cdist_backward
+    _thnn_fused_lstm_cell mkldnn_rnn_layer mkldnn_rnn_layer_backward
 """.split())
 _REDUCTIONS = frozenset("""
     sum mean prod amax amin max min any all argmax argmin var std var_mean std_mean _softmax _log_softmax _softmax_backward_data
@@ -32,7 +33,8 @@ _INDEX = frozenset("""
 _VIEWS = frozenset("_unsafe_view _reshape_alias lift_fresh alias detach view_copy".split())
 _POINTWISE = frozenset("""
     clone _to_copy contiguous cat stack constant_pad_nd where masked_fill full zeros ones arange full_like zeros_like ones_like scalar_tensor
-    new_zeros new_ones new_full empty empty_like new_empty empty_strided new_empty_strided eye slice_backward select_backward triu tril fill lift_fresh_copy
+    new_zeros new_ones new_full empty empty_like new_empty empty_strided new_empty_strided eye slice_backward select_backward
+    triu tril fill lift_fresh_copy
     native_dropout_backward gelu gelu_backward silu silu_backward threshold_backward tanh_backward sigmoid_backward
     hardswish hardswish_backward hardsigmoid hardsigmoid_backward
     hardtanh_backward leaky_relu_backward elu_backward softplus_backward mish mish_backward repeat flip roll copy slice_scatter select_scatter

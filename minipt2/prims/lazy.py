@@ -7,7 +7,10 @@ from torch import fx
 
 
 class LazyGraphModule(fx.GraphModule):
-    """As ``fx.GraphModule``; generating and compiling source text costs about as much as expanding the graph. Upstream: ``torch.fx._lazy_graph_module``."""
+    """As ``fx.GraphModule``; generating and compiling source text costs about as much as expanding the graph.
+
+    Upstream: ``torch.fx._lazy_graph_module``.
+    """
 
     def recompile(self) -> None:
         """Note that the graph changed."""

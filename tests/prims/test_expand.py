@@ -187,3 +187,22 @@ def test_code_is_written_when_asked_for():
     graph = expand(gm)
     assert isinstance(graph, fx.GraphModule) and "minipt2_prims_exp" in graph.code
     assert torch.equal(graph(torch.ones(3))[0], torch.ones(3).exp())
+
+
+def test_foreach_is_the_plain_rule_for_each():
+    xs, ys = [torch.rand(3), torch.rand(2, 2)], [torch.rand(3), torch.rand(2, 2)]
+
+    def step(a, b, c, d):
+        p, g = [a, b], [c, d]
+        m = torch._foreach_lerp(p, g, 0.1)
+        v = torch._foreach_addcmul(torch._foreach_mul(p, 0.9), g, g, 0.1)
+        denominator = torch._foreach_add(torch._foreach_sqrt(v), [1e-8, 1e-6])
+        p = torch._foreach_addcdiv(p, m, denominator, [-0.1, -0.2])
+        return torch._foreach_div(torch._foreach_sub(p, g), 2.0) + torch._foreach_maximum(p, g) + torch._foreach_norm(g)
+
+    gm = expanded(step, *xs, *ys)
+    assert not [n for n in targets(gm) if "foreach" in n]
+
+
+def test_every_rule_can_be_called():
+    assert all(callable(fn) for fn in prims.decompositions.values())

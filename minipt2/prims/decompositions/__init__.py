@@ -4,5 +4,6 @@ In: the arguments of one ATen call, tensors as ``Value``. Out: values made by pr
 Upstream: ``torch._decomp.decompositions``, ``torch._refs``.
 """
 from .registry import NoRule, Rule, decompositions, elementwise, rule
-from . import (activations, contractions, creation, foreach, indexing, joining, losses, normalization, pointwise, pooling, reductions,  # noqa: E402,I001
-               resizing, softmax, views)
+from . import (  # noqa: F401  importing a family registers its rules
+    activations, contractions, creation, foreach, indexing, joining, losses, normalization, pointwise, pooling, reductions, resizing,
+    softmax, views)

@@ -1,8 +1,9 @@
-"""``_foreach_*``: lists of tensors, as optimisers use them, one call of the plain rule for each element. Upstream: ``torch._inductor`` foreach lowerings."""
+"""``_foreach_*``: lists of tensors, as optimisers use them; the plain rule for each element. Upstream: foreach in ``torch._inductor.lowering``."""
 from __future__ import annotations
 
 from typing import Any, Callable
 
+from . import pointwise, reductions  # noqa: F401  the plain rules must be there first
 from ..core import Value
 from .registry import decompositions, overload, rule
 
@@ -19,20 +20,15 @@ def _foreach(name: str, kind: str, plain: Callable[..., Any]) -> None:
         return [plain(*row, **kwargs) for row in zip(*columns)]
 
 
-def _plain(*names: str) -> Callable[..., Any] | None:
-    for name in names:
-        fn = decompositions.get(overload(name))
-        if fn is not None:
-            return fn
-    return None
+def _plain(*names: str) -> Callable[..., Any]:
+    """The first of these overloads that has a rule."""
+    return next(decompositions[overload(name)] for name in names if overload(name) in decompositions)
 
 
 def _register() -> None:
     for name in "add sub mul div maximum minimum clamp_min clamp_max pow".split():
         for kind, tensor_kind in _OVERLOADS.items():
-            fn = _plain(f"{name}.{tensor_kind}", f"{name}.Tensor_{tensor_kind}", f"{name}.Tensor", name)
-            if fn is not None and overload(f"_foreach_{name}.{kind}") is not None:
-                _foreach(name, kind, fn)
+            _foreach(name, kind, _plain(f"{name}.{tensor_kind}", f"{name}.Tensor_{tensor_kind}", f"{name}.Tensor", name))
     for name in ("abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt "
                  "sigmoid sign sin sinh sqrt tan tanh trunc").split():
         _foreach(name, "", _plain(name))
@@ -44,7 +40,7 @@ def _register() -> None:
         fn = _plain(name)
         _foreach(name, "Scalar", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
         _foreach(name, "ScalarList", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
-    _foreach("norm", "Scalar", lambda x, ord=2, dtype=None: _plain("linalg_vector_norm")(x, ord, dtype=dtype))
+    _foreach("norm", "Scalar", lambda x, ord=2, dtype=None: reductions.linalg_vector_norm(x, ord, dtype=dtype))
 
 
 _register()
