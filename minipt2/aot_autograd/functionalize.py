@@ -25,7 +25,7 @@ from torch.fx.node import map_arg
 
 from ..errors import Unsupported
 from .ops import argument, aten, functional_variant, info, is_view, view_parent, writes_now
-from .unview import unview
+from .unview import through_strides, unview
 
 _BATCH_NORMS = {"aten::native_batch_norm"}
 
@@ -72,6 +72,17 @@ def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int
 def same_strides(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether two stride tuples place the elements alike (dimensions of one element, and empty tensors, do not matter)."""
     return 0 in shape or all(size == 1 or x == y for size, x, y in zip(shape, a, b))
+
+
+def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether two indices may name the same element of memory."""
+    reach = 0
+    for stride, size in sorted(zip(strides, shape)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
 
 
 class _Functionalizer:
@@ -155,10 +166,12 @@ class _Functionalizer:
         if node is root:
             self.current[node] = self.restride(value, node)
         else:
-            parent = self.parent[node]
-            if node.target is operator.getitem:  # an element of split, unbind ...: write into what was split
-                parent = self.parent[parent]
-            self.write(parent, unview(self.emit, node, self.read(parent), value))
+            overlapping = self.overlapping_above(node)
+            parent = self.parent[overlapping or node]
+            if isinstance(parent.meta["val"], (tuple, list)):
+                parent = self.parent[parent]  # an element of split, unbind ...: write into what was split
+            undo = through_strides if overlapping else unview
+            self.write(parent, undo(self.emit, node, self.read(parent), value))
             val, wanted = value.meta["val"], node.meta["val"]
             if not same_strides(val.shape, val.stride(), wanted.stride()):
                 return
@@ -166,6 +179,15 @@ class _Functionalizer:
             self.as_of[node] = self.writes_to[root]
             return
         self.writes_to[root] = self.as_of[root] = self.writes_to.get(root, 0) + 1
+
+    def overlapping_above(self, node: fx.Node) -> fx.Node | None:
+        """The outermost view around ``node`` in which one element of memory stands more than once (``expand``, ``unfold``)."""
+        found = None
+        while (node := self.parent.get(node)) in self.parent:
+            val = node.meta["val"]
+            if not isinstance(val, (tuple, list)) and overlaps(val.shape, val.stride()):
+                found = node
+        return found
 
     def fit(self, value: fx.Node, target: fx.Node) -> fx.Node:
         """``value`` in the dtype, device and shape of ``target``, as writing into it would store it."""

@@ -62,8 +62,8 @@ def _as_strided(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.
     return emit(aten.as_strided_scatter.default, (base, value, size, stride, offset))
 
 
-def _through_strides(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
-    """Any other view: as ``as_strided`` of the base, by the strides that it has."""
+def through_strides(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
+    """Any view at all: as ``as_strided`` of the base, by the strides that it has."""
     val, whole = view.meta["val"], base.meta["val"]
     if whole.storage_offset() != 0 or val.dtype != whole.dtype:
         raise Unsupported("MP307", f"an in-place write through {view.target}")
@@ -120,4 +120,4 @@ def unview(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
 
     ``emit(target, args, kwargs)`` appends a node. Raises ``Unsupported`` where the view cannot be written through.
     """
-    return _RULES.get(view.target, _through_strides)(emit, view, base, value)
+    return _RULES.get(view.target, through_strides)(emit, view, base, value)

@@ -160,6 +160,16 @@ def test_views_written_through():
     check(fn, x(4, 3, grad=False))
 
 
+def test_writes_through_overlapping_views():
+    def fn(a):
+        y = a * 1
+        y.expand(2, 4, 3)[1].add_(1)
+        y.view(-1).unfold(0, 4, 2)[1].mul_(2)
+        y.view(-1).as_strided((3, 2), (1, 1))[:, 1].zero_()
+        return y, y.view(-1)
+    check(fn, x(4, 3))
+
+
 def test_written_input_views():
     def fn(a):
         a[1:].mul_(3)
