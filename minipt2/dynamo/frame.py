@@ -234,7 +234,7 @@ class FrameTranslator(Translator):
         tail: list[Instruction] = []
         if instr.target is not None:
             target = self.program.index[instr.target]
-            label = ops.label()
+            label = ops.end_for() if instr.op == "FOR_ITER" else ops.label()
             copy.target = label
             tail = [label, *self._continue(target, _stack_after(instr, before, jump=True))]
         if copy.handler is None:
@@ -244,6 +244,8 @@ class FrameTranslator(Translator):
         return [*start, *body[:place], *head, *body[place + 1 :], *tail]
 
     def _continue(self, at: int, nulls: list[bool]) -> list[Instruction]:
+        if self.program.instructions[at].op == "END_FOR":  # FOR_ITER has popped what it would pop
+            at += 1
         hidden = {*self.code.co_cellvars, *self.code.co_freevars}
         live = live_names(self.code)[at]
         names = sorted(name for name in live if name not in hidden and self.is_bound(name))

@@ -16,7 +16,14 @@ def load_fast(tx, instr) -> None:
 
 @op("STORE_FAST")
 def store_fast(tx, instr) -> None:
-    tx.store_local(instr.arg, tx.stack.pop())
+    """Storing a NULL (3.12, after an inlined comprehension) leaves the variable unbound."""
+    from ..translator import NULL
+
+    value = tx.stack.pop()
+    if value is NULL:
+        tx.locals.pop(instr.arg, None)
+    else:
+        tx.store_local(instr.arg, value)
 
 
 @op("DELETE_FAST")

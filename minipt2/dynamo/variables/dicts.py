@@ -321,8 +321,8 @@ class DictVariable(ContainerVariable):
         for pair in [p for p in self._log.values() if p is not None]:
             cg.call_const(dict_setter(self.real), [self, *pair])
             cg.pop()
-        for k in [k for k, pair in self._log.items() if pair is None]:
-            cg.call_const(dict_deleter(self.real), [self, self._key(k) if k in self.real else const(k)])
+        for k in [k for k, pair in self._log.items() if pair is None and k in self.real]:
+            cg.call_const(dict_deleter(self.real), [self, self._key(k)])
             cg.pop()
 
 
