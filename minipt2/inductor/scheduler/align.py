@@ -46,9 +46,12 @@ class Alignment(NamedTuple):
 
 
 def align(a: Domain, b: Domain, ia: Index, ib: Index, fresh: Iterator[int]) -> Alignment | None:
-    """Align ``b`` with ``a`` through a buffer that they index by ``ia`` and ``ib``. None: the two do not walk one space."""
+    """Align ``b`` with ``a`` through a buffer that they index by ``ia`` and ``ib``. None: the two do not walk one space.
+
+    Where each starts (the constants) does not matter here: parts of one buffer may be walked side by side.
+    """
     da, db = _dims(ia, a.sizes), _dims(ib, b.sizes)
-    if da is None or db is None or ia.const != ib.const:
+    if da is None or db is None:
         return None
     pieces = _pair(da, db, by_stride=True)
     if pieces is None:

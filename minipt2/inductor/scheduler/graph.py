@@ -5,10 +5,11 @@ Upstream: ``torch._inductor.scheduler``'s ``compute_dependencies``, ``dead_node_
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from ..ir import Computed, Constant, Extern, Input, Program
 from .affine import from_sympy
+from .nodes import Node
 
 
 def live_steps(program: Program) -> list[Computed | Extern]:
@@ -24,8 +25,11 @@ def live_steps(program: Program) -> list[Computed | Extern]:
     return live[::-1]
 
 
-def dependencies(program: Program, steps: Sequence[Computed | Extern]) -> list[set[int]]:
-    """For each step the steps it must follow: writers of what it reads; earlier readers and writers of what it overwrites."""
+def dependencies(program: Program, steps: Sequence[Computed | Extern], nodes: Mapping[str, Node]) -> list[set[int]]:
+    """For each step the steps it must follow: writers of what it reads; earlier readers and writers of what it overwrites.
+
+    ``nodes`` holds what the ``Computed`` have become (inlining changes what they read).
+    """
     writers: dict[str, list[int]] = defaultdict(list)
     readers: dict[str, list[int]] = defaultdict(list)
     unordered = _disjoint_targets(program, steps)
@@ -33,7 +37,7 @@ def dependencies(program: Program, steps: Sequence[Computed | Extern]) -> list[s
     before: list[set[int]] = []
     for k, step in enumerate(steps):
         need: set[int] = set()
-        reads, writes = step.reads(), step.writes()
+        reads, writes = nodes[step.name].reads() if isinstance(step, Computed) else step.reads(), step.writes()
         for name in reads:
             need.update(writers[name])
             readers[name].append(k)

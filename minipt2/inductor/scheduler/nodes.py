@@ -43,6 +43,9 @@ class Node:
     def name(self) -> str:
         return self.buffer.name
 
+    def reads(self) -> set[str]:
+        return {a.buffer for a in self.accesses if a.mode in ("load", "atomic_add")}
+
     @property
     def reduces(self) -> bool:
         return any(i.op == "reduce" for i in self.instrs)
@@ -82,7 +85,7 @@ def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterato
     if not reduced:  # a reduction over one element
         instrs = tuple(i._replace(op="to_dtype", args=i.args[1:]) if i.op == "reduce" else i for i in instrs)
     node = Node(buffer, sizes, frozenset(reduced), instrs)
-    node.accesses = list(_accesses(instrs, item_bytes))
+    node.accesses = list(list_accesses(instrs, item_bytes))
     return _split(node, fresh)
 
 
@@ -107,7 +110,8 @@ def _linear(vars: Sequence[str], sizes: Mapping[str, Any]) -> Index:
     return total
 
 
-def _accesses(instrs: Sequence[Instr], item_bytes: Callable[[str], int]) -> Iterator[Access]:
+def list_accesses(instrs: Sequence[Instr], item_bytes: Callable[[str], int]) -> Iterator[Access]:
+    """Every load, store and index value of a body."""
     for i in walk(instrs):
         if i.op == "load":
             yield Access(i.args[0], i.args[1], "load", item_bytes(i.args[0]))

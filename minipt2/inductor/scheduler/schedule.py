@@ -1,6 +1,6 @@
 """``schedule``: the stages of the scheduler, in order.
 
-dead code -> nodes with affine indices -> dependencies -> fusion -> recomputation -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
+dead code -> nodes with affine indices -> cheap ones inlined -> dependencies -> fusion -> recomputation -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
 """
 from __future__ import annotations
 
@@ -9,48 +9,52 @@ import itertools
 from collections import Counter, defaultdict
 
 from ... import trace
+from ...config import config
 from ..ir import Computed, Extern, Program
-from .costs import cost
 from .flat import flatten
 from .fusion import Group, fuse
 from .graph import Order, dependencies, live_steps
 from .kernels import Kernel, Schedule
 from .memory import plan_memory
-from .nodes import Node, make_node, walk
-from .recompute import recompute
+from .nodes import make_node
+from .recompute import inline_cheap, recompute
 
 
 def schedule(program: Program) -> Schedule:
     """Order and fuse the loop nests of ``program`` and plan its memory."""
     steps = live_steps(program)
     buffers = program.by_name()
-    graph = Order(len(steps), dependencies(program, steps))
     fresh = itertools.count()
 
     def item_bytes(name: str) -> int:
         return buffers[name].layout.dtype.itemsize
 
     kept = _kept(program, steps)
-    groups = [Group.of(make_node(s, item_bytes, fresh), k, graph, fresh, kept) for k, s in enumerate(steps) if isinstance(s, Computed)]
-    writers = Counter(name for s in steps for name in s.writes())
-    fused = {g.unit: g for g in recompute(fuse(groups), kept, writers, _price)}
+    writers = Counter([b.name for b in (*program.inputs, *program.constants)] + [name for s in steps for name in s.writes()])
+    nodes = {s.name: make_node(s, item_bytes, fresh) for s in steps if isinstance(s, Computed)}
+    if config.fusion:
+        nodes = {n.name: n for n in inline_cheap(list(nodes.values()), kept, writers)}
+        steps = [s for s in steps if isinstance(s, Extern) or s.name in nodes]
+    graph = Order(len(steps), dependencies(program, steps, nodes))
+    groups = [Group.of(nodes[s.name], k, graph, fresh, kept) for k, s in enumerate(steps) if isinstance(s, Computed)]
+    groups = recompute(fuse(groups), kept, writers) if config.fusion else groups
+    fused = {g.unit: g for g in groups}
     order = _late_order(graph)
-    removed = _removed(kept, [fused.get(u) or steps[u] for u in order])
+    removed = _removed(kept, groups)
 
     ordered: list[Kernel | Extern] = []
     for u in order:
         g = fused.get(u)
-        ordered.append(steps[u] if g is None else Kernel(g, flatten(g.nodes, g.domain, removed)))
+        if g is not None:
+            flat = flatten(g.nodes, g.domain, removed)
+            ordered += [Kernel(g, flat)] if flat.instrs else []
+        elif steps[u].name not in removed:
+            ordered.append(steps[u])
     result = Schedule(program, ordered, buffers, removed)
     result.plan = plan_memory(result)
     result.frees = _frees(result)
     trace.artifact("scheduler", program.name, lambda: result)
     return result
-
-
-def _price(node: Node) -> int:
-    """Cost of one element in additions, loads and stores aside."""
-    return sum(cost(i.op, i.dtype) for i in walk(node.instrs) if i.op not in ("load", "store"))
 
 
 def _late_order(graph: Order) -> list[int]:
@@ -78,21 +82,20 @@ def _kept(program: Program, steps: list[Computed | Extern]) -> frozenset[str]:
     names = {o.ref.buffer for o in program.outputs if o.ref is not None} | {b.name for b in (*program.inputs, *program.constants)}
     for s in steps:
         if isinstance(s, Extern):
-            names |= s.reads() | s.writes()
+            names |= s.reads() | s.writes() if s.target != "alloc" else set()
         else:
             names |= {name for name, _, mode in s.body.stores() if mode is not None}
     return frozenset(names)
 
 
-def _removed(kept: frozenset[str], units: list[Group | Extern]) -> set[str]:
+def _removed(kept: frozenset[str], groups: list[Group]) -> set[str]:
     """Buffers written and read by one group only, at one index."""
     users: dict[str, set[int]] = defaultdict(set)
     indices: dict[str, set[object]] = defaultdict(set)
-    for k, unit in enumerate(units):
-        if isinstance(unit, Group):
-            for name, accesses in unit.touched().items():
-                users[name].add(k)
-                indices[name].update(a.index for a in accesses)
+    for k, group in enumerate(groups):
+        for name, accesses in group.touched().items():
+            users[name].add(k)
+            indices[name].update(a.index for a in accesses)
     return {n for n, who in users.items() if len(who) == 1 and n not in kept and len(indices[n]) == 1}
 
 
