@@ -20,6 +20,7 @@ from .. import trace
 from ..config import config
 from ..errors import Unsupported
 from . import hook
+from .cache import CodeCache, Entry
 from .frame import Backend, Compiled, SkipFrame, compile_frame
 from .guards import compile_guards
 from .resume import is_resume_code, run_resumed
@@ -44,22 +45,17 @@ def is_compiling() -> bool:
 CONSTANT_CALLS[is_compiling] = True
 
 
-class Entry:
-    """One compiled version of a code object: its guard function, kept by C too, and how to drop it."""
-
-    __slots__ = ("guard", "manager")
-
-    def __init__(self, guard: Any, manager: hook.GuardManager):
-        self.guard, self.manager = guard, manager
-
-
 class CodeRecord:
-    """What one callback knows of one code object (kept alive, so that its ``id`` stays its own)."""
+    """What one callback knows of one code object (kept alive, so that its ``id`` stays its own).
 
-    __slots__ = ("code", "entries", "left_alone", "__weakref__")
+    The entries' ``payload`` is the guard manager by which C knows them.
+    """
+
+    __slots__ = ("code", "cache", "left_alone", "__weakref__")
 
     def __init__(self, code: CodeType):
-        self.code, self.entries, self.left_alone = code, [], False
+        self.code, self.left_alone = code, False
+        self.cache = CodeCache(config.recompile_limit * (RESUME_LIMIT_FACTOR if is_resume_code(code) else 1))
 
 
 class FrameCallback:
@@ -89,7 +85,7 @@ class FrameCallback:
                 _tracing.depth -= 1
 
     def _compile(self, frame: Any, record: CodeRecord) -> hook.Decision:
-        if record.entries and not self._may_recompile(frame, record):
+        if record.cache.entries and not self._may_recompile(frame, record):
             return hook.skip_once()
         try:
             compiled = compile_frame(frame, self.backend, self.fullgraph)
@@ -113,19 +109,19 @@ class FrameCallback:
                 raise AssertionError(f"guards of {name} fail for the frame they were made from: {failed}")
             return self._leave_alone(record, f"unstable guard: {failed}", internal=True)
         manager = hook.GuardManager(guard.check, name)
-        record.entries.append(Entry(guard, manager))
+        record.cache.add(Entry(guard, compiled.code, manager))
         guard.on_death(_dropper(weakref.ref(record), weakref.ref(manager)))
         return hook.run(hook.GuardedCode(compiled.code, manager, name))
 
     def _may_recompile(self, frame: Any, record: CodeRecord) -> bool:
-        code, entries = record.code, record.entries
-        reasons = [entry.guard.explain(frame.f_locals) for entry in entries]
-        limit = config.recompile_limit * (RESUME_LIMIT_FACTOR if is_resume_code(code) else 1)
-        if len(entries) >= limit:
+        code, cache = record.code, record.cache
+        reasons = cache.record_miss(frame.f_locals)
+        if cache.full:
             record.left_alone = True
             warnings.warn(
-                f"minipt2: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {len(entries)} times, "
-                f"config.recompile_limit; it runs eagerly from now on. The last check that failed: {reasons[-1]}",
+                f"minipt2: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {len(cache.entries)} times, "
+                f"config.recompile_limit; it runs eagerly from now on. The check that failed most: {cache.often()}; "
+                f"this time: {''.join(reasons[:1])}",
                 stacklevel=4,
             )
             return False
@@ -145,8 +141,8 @@ class FrameCallback:
     def drop(self) -> None:
         """Forget all entries, in C too."""
         for record in self.records.values():
-            for entry in record.entries:
-                entry.manager.invalidate()
+            for entry in record.cache:
+                entry.payload.invalidate()
         self.records.clear()
 
 
@@ -157,7 +153,7 @@ def _dropper(record: "weakref.ref[CodeRecord]", manager: "weakref.ref[hook.Guard
         owner, dead = record(), manager()
         if owner is None or dead is None:
             return
-        owner.entries = [entry for entry in owner.entries if entry.manager is not dead]
+        owner.cache.drop_dead()
         dead.invalidate()
 
     return drop
