@@ -6,8 +6,16 @@ from ...config import config
 from .bias import unfuse_bias
 from .bn_fold import fold_conv_bn
 from .freeze import Frozen, split_static
-from .layout import choose_layouts
+from .layout import move_convolutions
 from .onednn import fuse_convolutions
+from .operands import order_operands
+
+
+def choose_layouts(gm: object) -> object:
+    """Memory order for convolutions, pooling and the operands of matrix products. Runs on joint graphs before they are cut, because forward and
+    backward must agree about the tensors saved between them; in place."""
+    order_operands(gm)
+    return move_convolutions(gm)
 
 
 def _fold(gm: object) -> None:

@@ -40,7 +40,7 @@ from .graphs import infer, is_prim, meta_of, output_node, prim, shape_of
 MAX_POOL = torch.ops.aten.max_pool2d_with_indices.default
 
 
-def choose_layouts(gm: fx.GraphModule) -> fx.GraphModule:
+def move_convolutions(gm: fx.GraphModule) -> fx.GraphModule:
     """Move ``gm``'s convolutions to channels-last where that wins, in place; ``meta["val"]`` carries the new strides on."""
     if not config.channels_last:
         return gm
