@@ -6,11 +6,14 @@ Upstream: ``torch._dynamo.config`` and ``torch._inductor.config``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -48,6 +51,16 @@ class Config:
             yield self
         finally:
             self.__dict__.update(before)
+
+    def bind(self, fn: Callable[..., T]) -> Callable[..., T]:
+        """``fn``, always run under the settings in force now: a backward graph is compiled long after ``options`` were given."""
+        settings = dict(self.__dict__)
+
+        @functools.wraps(fn)
+        def bound(*args: Any, **kwargs: Any) -> T:
+            with self.patch(**settings):
+                return fn(*args, **kwargs)
+        return bound
 
     def cache_path(self) -> Path:
         """Folder for compiled artifacts (not created here)."""

@@ -4,12 +4,14 @@ Upstream: ``torch._dynamo.backends.debugging`` (``eager``, ``aot_eager``) and ``
 """
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any, Callable
 
 import torch
 from torch import fx
 
+from ..config import config
 from .registry import register_backend
 
 Compiled = Callable[..., Any]
@@ -45,7 +47,7 @@ def inductor(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled
     name = f"graph{next(_names)}"
 
     def compiler(kind: str, inference: bool) -> Callable[..., Callable[[list], list]]:
-        return lambda gm, inputs: inductor.compile_graph(gm, inputs, inference=inference, name=f"{name}_{kind}")
+        return config.bind(functools.partial(inductor.compile_graph, inference=inference, name=f"{name}_{kind}"))
 
     def decompose(gm: fx.GraphModule) -> fx.GraphModule:
         # layouts are chosen on the joint graph, so that forward and backward agree about saved tensors
