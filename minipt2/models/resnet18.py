@@ -48,4 +48,4 @@ def build(size: str) -> nn.Module:
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randn(4, 3, 128, 128) if size == "bench" else torch.randn(2, 3, 32, 32),)
+    return (torch.randn(4, 3, 128, 128) if size == "bench" else torch.randn(4, 3, 64, 64),)

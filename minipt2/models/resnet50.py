@@ -34,4 +34,4 @@ def build(size: str) -> nn.Module:
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randn(1, 3, 224, 224) if size == "bench" else torch.randn(2, 3, 32, 32),)
+    return (torch.randn(1, 3, 224, 224) if size == "bench" else torch.randn(4, 3, 64, 64),)
