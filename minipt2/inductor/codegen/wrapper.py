@@ -80,6 +80,8 @@ class Writer:
         for k, unit in enumerate(units):
             self.extern(unit, k) if isinstance(unit, Extern) else self.run(unit, k)
             self.free(k)
+        for name in sorted(self.outputs):
+            self.allocate(name)  # those that nothing writes: empty tensors
         return WrapperSource(self.module(), "\n".join(self.c) + "\n", self.objects)
 
     # -------------------------------------------------------------- order and lifetimes
