@@ -12,6 +12,7 @@ import functools
 import logging
 import random
 import types
+import weakref
 from typing import Any, Callable
 
 import numpy as np
@@ -36,6 +37,7 @@ from .misc import (
     PartialVariable,
     PythonModuleVariable,
     UnknownVariable,
+    WeakRefVariable,
 )
 from .nn_module import NNModuleVariable
 from .sets import FrozenSetVariable, SetVariable
@@ -330,6 +332,13 @@ def _unknown(tx, value, source):
     return tx.output.side_effects.track_existing(var, value) if source is not None else var
 
 
+def _weakref(tx, value, source):
+    if source is None:
+        return _unknown(tx, value, source)
+    _type_guard(tx, value, source)
+    return WeakRefVariable(value, source)
+
+
 def _numpy(tx, value, source):
     if isinstance(value, np.generic) and source is not None:
         tx.output.guard(source, "TYPE", type(value))
@@ -374,7 +383,7 @@ BY_TYPE: dict[type, Callable] = {
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
     range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _proxy,
     types.FunctionType: _function, types.MethodType: _method, types.ModuleType: _module, functools.partial: _partial,
-    functools._lru_cache_wrapper: _lru_cache, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
+    functools._lru_cache_wrapper: _lru_cache, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
     **{t: _callable for t in C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
 }  # fmt: skip
 BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [

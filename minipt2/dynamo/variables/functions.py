@@ -353,11 +353,15 @@ class GeneratorVariable(Variable):
 
 
 class ContextExitVariable(Variable):
-    """``__exit__`` of a manager that the interpreter entered itself (no_grad, autocast …); ``context`` knows how to leave."""
+    """``__exit__`` of a manager that the interpreter entered itself (no_grad, autocast …); ``context`` knows how to leave.
+
+    ``grad_before`` is the grad mode in which it was entered, so that the real one will go back to the right mode.
+    """
 
     def __init__(self, context: Variable):
         super().__init__()
         self.context = context
+        self.grad_before: bool | None = None
 
     def children(self):
         return (self.context,)
@@ -367,6 +371,8 @@ class ContextExitVariable(Variable):
         return tx.constant(None)
 
     def reconstruct(self, cg: "Emitter") -> None:
+        if self.grad_before is not None:
+            cg.set_grad(self.grad_before)
         cg.enter_context(self.context)
 
 

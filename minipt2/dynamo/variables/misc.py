@@ -9,14 +9,18 @@ import functools
 import logging
 import types
 import warnings
+import weakref
 from typing import Any, Callable
 
 import numpy as np
 import torch
 
 from ..hook import set_callback
+from ..source import AttrSource, ImportSource
+from . import builder
 from .base import Variable, unsupported
-from .containers import const, constants, fold, none, observed
+from .containers import BoundMethodVariable, const, constants, fold, none, observed
+from .sources import DerefSource
 
 FOLDED_PACKAGES = frozenset("torch builtins math operator itertools functools typing collections enum abc".split())
 
@@ -111,9 +115,6 @@ class PythonModuleVariable(Variable):
         return True
 
     def getattr(self, tx, name):
-        from .builder import from_constant, wrap
-        from ..source import AttrSource, ImportSource
-
         written = tx.output.side_effects.load_global(self.module.__dict__, name)
         if written is not None and written is not tx.output.side_effects.DELETED:
             return written
@@ -125,11 +126,11 @@ class PythonModuleVariable(Variable):
             except AttributeError as error:
                 raise observed(AttributeError, *error.args) from None
             if self._is_fixed(value):
-                cache[key] = from_constant(value)
+                cache[key] = builder.from_constant(value)
             else:
                 source = AttrSource(self.source, name) if self.source is not None else ImportSource(
                     self.module.__name__, name)
-                cache[key] = wrap(tx, value, source)
+                cache[key] = builder.wrap(tx, value, source)
         return cache[key]
 
     def _is_fixed(self, value: Any) -> bool:
@@ -223,8 +224,6 @@ class LoggerVariable(Variable):
         return True
 
     def getattr(self, tx, name):
-        from .containers import BoundMethodVariable
-
         if callable(getattr(self.real, name, None)):
             return BoundMethodVariable(self, name)
         return const(getattr(self.real, name)) if name in ("name", "level", "disabled") else super().getattr(tx, name)
@@ -279,14 +278,12 @@ class FrozenVariable(Variable):
         return bool(self.value)
 
     def getattr(self, tx, name):
-        from .builder import from_constant
         from .builtin import fold_raw
-        from .containers import BoundMethodVariable
 
         value = fold_raw(getattr, self.value, name)
         if isinstance(value, (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)):
             return BoundMethodVariable(self, name)
-        return from_constant(value)
+        return builder.from_constant(value)
 
     def call_method(self, tx, name, args, kwargs):
         known = constants(*args, *kwargs.values())
@@ -298,9 +295,7 @@ class FrozenVariable(Variable):
         return len(self.value)
 
     def iterate(self, tx):
-        from .builder import from_constant
-
-        return [from_constant(item) for item in self.value]
+        return [builder.from_constant(item) for item in self.value]
 
     def reconstruct(self, cg) -> None:
         cg.load_const(self.value)
@@ -340,6 +335,23 @@ class NumpyVariable(Variable):
 
     def reconstruct(self, cg) -> None:
         cg.load_const(self.value)
+
+
+class WeakRefVariable(Variable):
+    """A ``weakref.ref``: calling it gives the object, guarded to stay what it is."""
+
+    def __init__(self, value: weakref.ref, source=None):
+        super().__init__(source)
+        self.real = value
+
+    def python_type(self) -> type:
+        return weakref.ref
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        return builder.wrap(tx, self.real(), DerefSource(self.source))
 
 
 class UnknownVariable(Variable):
@@ -387,7 +399,10 @@ def _frozen_types() -> tuple[type, ...]:
     import inspect
     import re
 
-    return (torch.finfo, torch.iinfo, dataclasses.Field, inspect.Signature, inspect.Parameter, re.Pattern, re.Match,
+    import typing
+
+    return (type(typing.List), type(typing.List[int]), type(typing.Any), type(typing.Union), type(typing.Callable), types.GenericAlias,
+            types.UnionType, typing.TypeVar, typing.ForwardRef, torch.finfo, torch.iinfo, dataclasses.Field, inspect.Signature, inspect.Parameter, re.Pattern, re.Match,
             decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, types.CodeType)
 
 

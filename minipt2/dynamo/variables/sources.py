@@ -41,7 +41,11 @@ def _raw_dict(obj: Any) -> dict:
     return object.__getattribute__(obj, "__dict__")
 
 
-HELPERS.update(_raw_dict=_raw_dict, _dict_item=_dict_item, _static_attr=_static_attr, _rest_item=_rest_item, _rest_length=_rest_length)
+def _deref(reference: Any) -> Any:
+    return reference()
+
+
+HELPERS.update(_deref=_deref, _raw_dict=_raw_dict, _dict_item=_dict_item, _static_attr=_static_attr, _rest_item=_rest_item, _rest_length=_rest_length)
 
 
 @source
@@ -77,3 +81,10 @@ class RawDictSource(_HelperSource):
     """An object's ``__dict__`` past an overridden ``__getattribute__``."""
 
     helper = "_raw_dict"
+
+
+@source
+class DerefSource(_HelperSource):
+    """What a weak reference points to."""
+
+    helper = "_deref"

@@ -5,6 +5,7 @@ numbers (``x.item()``, ``if x:``) breaks the graph. Upstream: ``torch/_dynamo/va
 """
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +31,7 @@ FACT_METHODS = frozenset(
 DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr equal allclose".split())
 BREAKING_METHODS = frozenset(
     "backward register_hook retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
-    "resize_as_ apply_ map_ map2_ __reduce_ex__ __deepcopy__ as_subclass __dlpack__ detach_ untyped_storage".split()
+    "resize_as_ apply_ map_ map2_ __reduce_ex__ __deepcopy__ as_subclass __dlpack__ detach_".split()
 )
 VIEW_ATTRIBUTES = frozenset("T mT H mH real imag data grad_fn".split())
 BINARY_REVERSIBLE = frozenset(
@@ -115,7 +116,7 @@ class TensorVariable(Variable):
             return tx.constant(self.value.type())
         if name == "requires_grad_":
             return self._requires_grad(tx, args, kwargs)
-        if name in ("__iter__", "unbind") and name == "__iter__":
+        if name == "__iter__":
             return self.iterator(tx)
         if name in ("__format__", "__repr__", "__str__"):
             unsupported("MP102", "formatting a tensor needs its data", "print outside the compiled code")
@@ -136,8 +137,6 @@ class TensorVariable(Variable):
         unsupported("MP301", "Tensor.requires_grad_() changes whether gradients are recorded", "set requires_grad outside the compiled code")
 
     def binary(self, tx, op: str, other: Variable, reverse: bool = False) -> Variable | None:
-        import operator
-
         if op in BINARY_REVERSIBLE:
             pair = [other, self] if reverse else [self, other]
             if not _graph_value(other):
@@ -148,17 +147,10 @@ class TensorVariable(Variable):
         if op in INPLACE:
             return tx.output.call(tx, getattr(operator, op), [self, other], {}) if _graph_value(other) else None
         if op == "getitem":
-            return self._getitem(tx, other)
+            return tx.output.call(tx, operator.getitem, [self, other], {})
         return None
 
-    def _getitem(self, tx, key: Variable) -> Variable:
-        import operator
-
-        return tx.output.call(tx, operator.getitem, [self, key], {})
-
     def unary(self, tx, op: str) -> Variable:
-        import operator
-
         return tx.output.call(tx, getattr(operator, op), [self], {})
 
     # -- as a Python value -----------------------------------------------------------------------------------------
