@@ -27,8 +27,11 @@ class KernelSpec:
 
 @dataclass
 class CSource:
+    """``text``: all of it in one file. ``functions``: the kernels alone, for files put together otherwise."""
+
     text: str
     kernels: list[KernelSpec] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
 
 
 def generate(schedule: Schedule) -> CSource:
@@ -44,7 +47,7 @@ def generate(schedule: Schedule) -> CSource:
         spec.name = names[function]
         specs.append(spec)
     body = "\n\n".join(functions)
-    source = CSource(prelude(body) + "\n" + body + "\n", specs)
+    source = CSource(prelude(body) + "\n" + body + "\n", specs, functions)
     trace.artifact("codegen", schedule.program.name, lambda: source.text)
     return source
 

@@ -7,16 +7,22 @@ from __future__ import annotations
 from math import prod
 from typing import Callable, Sequence
 
+import torch
+
 from ..ir import Instr
-from .c_openmp_ops import cast
+from ..scheduler.affine import Index
+from .c_openmp_ops import STORAGE, cast
 from .c_openmp_plan import Plan
 from .c_openmp_reduce import Accumulator
 from .c_openmp_values import Loop, Target, Writer
+from .index import text as index_text
 
 FEW = 8
 """Iterations of parallel loops below which threads would be left without work."""
 BLOCK = 2048
 """Elements of an inner loop given to a thread at a time."""
+TILE_ROWS, TILE_COLUMNS = 16, 64
+"""A tile of a transposed operand; ``mp_turn`` knows the second."""
 LINE = 64
 """Elements of a row walked at a time where another operand is walked across: its cache lines are used while they are there."""
 
@@ -51,6 +57,8 @@ def _pointwise(w: Writer) -> None:
     free = [v for v in vars if not _collides(w, v)]
     order = [loops[v] for v in vars]
     across = _walked_across(w, vars)
+    if across is not None and free == vars and _tiled(w, across, targets):
+        return
     if across is not None:
         order = _block(order, last, sizes[last], LINE, before=across)
     elif last in free and plan.parallel and (free[:1] != vars[:1] or prod(sizes[v] for v in vars[:-1]) < FEW):
@@ -66,6 +74,38 @@ def _pointwise(w: Writer) -> None:
         else:
             order[-1].pragma = "#pragma omp simd" + w.bad_clause()
     w.nest(order, targets, perfect)
+
+
+def _tiled(w: Writer, across: str, targets: list[Target]) -> bool:
+    """Transposed operands: tiles of them are turned in registers into small arrays, which the inner loops then walk contiguously."""
+    sizes = dict(w.plan.outer)
+    last = w.plan.outer[-1][0]
+    turned = [i for i in w.plan.instrs if i.op == "load" and i.args[1].is_affine() and w.types[i.args[0]] in (torch.float32, torch.int32)
+              and i.args[1].stride(across) == 1 and i.args[1].stride(last) > 1]
+    if not turned or len(turned) > 4 or min(sizes[across], sizes[last]) < 8:
+        return False
+    outer = [Loop(v, str(n)) for v, n in w.plan.outer if v not in (across, last)]
+    outer += [Loop("t", str(sizes[across]), step=TILE_ROWS), Loop("b", str(sizes[last]), step=TILE_COLUMNS)]
+    inner = [Loop(across, least(f"t + {TILE_ROWS}", sizes[across], sizes[across] % TILE_ROWS == 0), "t"),
+             Loop(last, least(f"b + {TILE_COLUMNS}", sizes[last], sizes[last] % TILE_COLUMNS == 0), "b", pragma="#pragma omp simd" + w.bad_clause())]
+
+    def tile() -> list[str]:
+        for i in turned:
+            name, ctype = f"tile{w.order[i.id]}", STORAGE[w.types[i.args[0]]]
+            start = i.args[1].subs({across: Index.var("t"), last: Index.var("b")}, {})
+            w.line(f"{ctype} {name}[{TILE_ROWS * TILE_COLUMNS}] __attribute__((aligned(64)));",
+                   f"mp_turn({i.args[0]} + {index_text(start)}, {i.args[1].stride(last)}, {name}, {inner[0].stop} - t, {inner[1].stop} - b);")
+            w.arrays[i.id] = (f"{name}[({across} - t)*{TILE_COLUMNS} + {last} - b]", frozenset([across, last]))
+        w.nest(inner, targets)
+        w.arrays.clear()
+        return []
+
+    perfect = 0
+    if w.plan.parallel:
+        perfect = len(outer)
+        outer[0].pragma = f"#pragma omp parallel for collapse({perfect}) schedule(static){w.bad_clause()}"
+    w.nest(outer, [Target(0, [], tile, deep=True)], perfect)
+    return True
 
 
 def _parallel(w: Writer, order: list[Loop], sizes: dict[str, int], free: set[str]) -> int:

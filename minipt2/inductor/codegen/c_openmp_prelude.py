@@ -78,6 +78,42 @@ HELPERS: dict[str, str] = {
   const uint32_t special = x.u > 0x7f800000u ? 0x7e00u : 0x7c00u;
   return (uint16_t)(sign | (x.u >= 0x477ff000u ? special : x.u < 0x38800000u ? small : normal));
 }""",
+    "mp_turn": """typedef float v8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef float any32 __attribute__((may_alias));
+#ifdef __clang__
+#define TURN(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define TURN(a, b, ...) __builtin_shuffle(a, b, (v8i){__VA_ARGS__})
+#endif
+static inline void turn8(const any32* restrict x, int64_t s, any32* restrict o) { /* transposes 8 x 8 elements in registers */
+  v8 r[8], q[8];
+  for (int k = 0; k < 8; k++) r[k] = *(const v8*)(x + k * s);
+  for (int k = 0; k < 8; k += 2) {
+    q[k] = TURN(r[k], r[k + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    q[k + 1] = TURN(r[k], r[k + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  }
+  for (int k = 0; k < 8; k += 4)
+    for (int l = 0; l < 2; l++) {
+      r[k + 2 * l] = TURN(q[k + l], q[k + l + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      r[k + 2 * l + 1] = TURN(q[k + l], q[k + l + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+  for (int k = 0; k < 4; k++) {
+    *(v8*)(o + 64 * k) = TURN(r[k], r[k + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    *(v8*)(o + 64 * (k + 4)) = TURN(r[k], r[k + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+  }
+}
+static void mp_turn(const void* restrict from, int64_t s, void* restrict to, int rows, int columns) { /* to[r][c] = from[c * s + r] */
+  const any32* x = from;
+  any32* o = to;
+  int c = 0;
+  for (; c + 8 <= columns; c += 8) {
+    int r = 0;
+    for (; r + 8 <= rows; r += 8) turn8(x + c * s + r, s, o + 64 * r + c);
+    for (; r < rows; r++) for (int k = c; k < c + 8; k++) o[64 * r + k] = x[k * s + r];
+  }
+  for (; c < columns; c++) for (int r = 0; r < rows; r++) o[64 * r + c] = x[c * s + r];
+}""",
     "mp_expf": """static inline float mp_expf(float x) { /* 2^n e^r, |r| <= ln2/2; relative error 7e-8 */
   float t = x < -104.0f ? 0.0f : x; /* not computed down there: results that underflow are slow */
   t = t > 89.0f ? 89.0f : t;

@@ -27,7 +27,8 @@ def plan_memory(s: Schedule) -> dict[str, Slot]:
     Left out: graph outputs, results of extern calls that allocate themselves, and whatever such a call may return a view of.
     """
     first, last = _lifetimes(s)
-    candidates = [n for n in first if n in _plannable(s)]
+    plannable = _plannable(s)
+    candidates = [n for n in first if n in plannable]
     starts: dict[int, list[str]] = {}
     for name in candidates:
         starts.setdefault(first[name], []).append(name)

@@ -13,7 +13,8 @@ from .nodes import Access
 
 def loop_order(sizes: Mapping[str, Any], accesses: Sequence[Access]) -> list[str]:
     """Variables from outermost to innermost: the innermost walks contiguously for most bytes."""
-    weights = [(a.index, _bytes(a, sizes)) for a in _distinct(accesses) if a.bytes]
+    # of two equal choices the one that stores contiguously: loads can be turned in registers
+    weights = [(a.index, _bytes(a, sizes) * (1 if a.mode == "load" else 1.25)) for a in _distinct(accesses) if a.bytes]
     costs = {v: (sum(w * _step(index, v) for index, w in weights), -_known(sizes[v])) for v in sizes}
     rank = {v: k for k, v in enumerate(sizes)}
     return sorted(sizes, key=lambda v: (*costs[v], -rank[v]), reverse=True)
@@ -25,7 +26,7 @@ def innermost(sizes: Mapping[str, Any], accesses: Sequence[Access]) -> str | Non
 
 
 def _distinct(accesses: Iterable[Access]) -> list[Access]:
-    return list({(a.buffer, a.index): a for a in accesses}.values())
+    return list({(a.buffer, a.index, a.mode == "load"): a for a in accesses}.values())
 
 
 def _known(n: Any) -> int:
@@ -44,4 +45,5 @@ def _step(index: Index, v: str) -> float:
     stride = index.stride(v)
     if stride == 0:
         return 6.0 if any(not isinstance(t, (str, Opaque)) and v in t.arg.names() for t in index.terms) else 0.0
-    return 1.0 if abs(_known(stride)) == 1 else 4.0 + log2(abs(_known(stride)))
+    jump = abs(_known(stride))
+    return 1.0 if jump == 1 else min(jump, 8) + 0.1 * log2(jump)  # beyond a cache line further is no dearer; the rest orders outer loops
