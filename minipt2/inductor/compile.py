@@ -108,6 +108,7 @@ def _compile(gm: fx.GraphModule, name: str) -> Compiled:
 def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what the disk cache keeps, objects that only this process has)."""
     from .codegen import c_openmp
+    from .codegen.units import units
     from .lowering import lower
     from .scheduler import schedule
     inputs = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
@@ -120,7 +121,7 @@ def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, 
     written = wrapper.generate(plan, source.kernels, name)
     attributes, objects = _constants(gm, program.constants)
     objects.update(written.objects)
-    entry = dict(c=[source.text + written.c], python=written.python, kernels=len(source.kernels), attributes=attributes)
+    entry = dict(c=units(source.functions, written.c), python=written.python, kernels=len(source.kernels), attributes=attributes)
     return entry, objects
 
 
