@@ -4,13 +4,16 @@ Upstream: ``torch._functorch._aot_autograd.graph_compile`` and ``torch._dynamo.b
 """
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, Sequence
 
 from torch import fx
 
 from .. import trace as events
 from ..config import config
+from ..errors import Unsupported
 from ..prims.kinds import kind as prims_kind
+from ..prims.lazy import LazyGraphModule
 from .joint import Joint, capture
 from .partition import Kind, partition, storage_root
 from .runtime import Compiler, Plan, bind
@@ -37,7 +40,8 @@ def aot_compile(
     decompose: rewrites the joint graph (output ``(outputs, grads)``) before it is cut. kind: classifies its nodes.
     partitioner: ``partitioner(joint, kind) -> (forward, backward)``; default: minimum cut.
 
-    What cannot be expressed runs eagerly, counted as ``aot_fallbacks`` (``config.raise_internal_errors``: raised).
+    What cannot be expressed or compiled runs eagerly, with a warning and counted as ``aot_fallbacks``: a failure here is no failure of
+    the user's program (``config.raise_internal_errors``: it is raised). Of a backward that fails, only the backward runs eagerly.
     """
     try:
         joint = capture(gm, example_inputs)
@@ -45,17 +49,24 @@ def aot_compile(
         if decompose is not None:
             joint.graph = decompose(joint.graph)
             events.artifact("aot", "decomposed", joint.graph)
+        if joint.tangents:
+            plan = _plan_training(joint, fw_compiler, bw_compiler or fw_compiler, partitioner or partition, kind)
+        else:
+            plan = _plan_inference(joint, inference_compiler or fw_compiler, kind)
     except Exception as error:
-        if config.raise_internal_errors:
-            raise
-        events.count("aot_fallbacks")
-        events.artifact("aot", "fallback", error)
+        _fall_back("graph", error)
         return lambda *args: tuple(gm(*args))
-    if joint.tangents:
-        plan = _plan_training(joint, fw_compiler, bw_compiler or fw_compiler, partitioner or partition, kind)
-    else:
-        plan = _plan_inference(joint, inference_compiler or fw_compiler, kind)
     return bind(plan, gm)
+
+
+def _fall_back(what: str, error: Exception) -> None:
+    """Tell of a failure and go on, or raise it where a test wants to see it."""
+    if config.raise_internal_errors:
+        raise error
+    events.count("aot_fallbacks")
+    events.artifact("aot", "fallback", error)
+    reason = error if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+    warnings.warn(f"minipt2 could not compile a {what} and runs it eagerly: {reason}", stacklevel=3)
 
 
 def _inputs(gm: fx.GraphModule) -> list[fx.Node]:
@@ -106,11 +117,24 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
     kept = {storage_root(s, kind) for s in saved}
     plan.witnesses = [i for i, r in enumerate(returned) if r not in saved and storage_root(r, kind) in kept]
     plan.tangents = list(zip(joint.tangents, tangents))
+    plan.reach = joint.reach
     plan.frozen = [i for i in range(joint.count) if i not in joint.tangents]
     _allow_in_place(forward, joint.updates, kind)
     plan.forward = _compile(fw_compiler, forward, "forward")
-    plan.compile_backward = lambda: _compile(bw_compiler, backward, "backward")
+    plan.compile_backward = lambda: _compile_backward(bw_compiler, backward)
     return plan
+
+
+def _compile_backward(compiler: Compiler, gm: fx.GraphModule) -> Callable[[list], Sequence[Any]]:
+    """The forward has run already, so a backward that cannot be compiled runs as the graph it was."""
+    spare = fx.Graph()
+    spare.output(spare.graph_copy(gm.graph, {}))
+    spare_module = LazyGraphModule(gm, spare)
+    try:
+        return _compile(compiler, gm, "backward")
+    except Exception as error:
+        _fall_back("backward graph", error)
+        return run_eagerly(spare_module)
 
 
 def run_eagerly(gm: fx.GraphModule, fake_inputs: Sequence[Any] = ()) -> Callable[[list], Sequence[Any]]:

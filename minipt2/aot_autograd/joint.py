@@ -51,6 +51,8 @@ class Joint:
     """The values that have a tangent, in the order of the tangent placeholders."""
     count: int = 0
     """How many values there are."""
+    reach: list[int] = field(default_factory=list)
+    """For each input, the tangents that its gradient depends on, as bits: without any of them it has none, as in eager."""
 
 
 def _view_steps(node: fx.Node, root: fx.Node) -> tuple[View, ...]:
@@ -146,6 +148,21 @@ def _check_apart(examples: Sequence[Any], written: set[int]) -> None:
             raise Unsupported("MP310", "an input that is written in place shares its storage with another input")
 
 
+def _reach(graph: fx.Graph) -> list[int]:
+    """For each gradient, bit ``k`` set where it depends on tangent ``k``."""
+    bits: dict[fx.Node, int] = {}
+    for node in graph.nodes:
+        if node.meta.get("tangent"):
+            bits[node] = 1 << len(bits)
+    for node in graph.nodes:
+        if node.op == "call_function":
+            found = 0
+            for a in node.all_input_nodes:
+                found |= bits.get(a, 0)
+            bits[node] = found
+    return [bits.get(g, 0) for g in output_node(graph).args[0][1]]
+
+
 def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
     """Trace, functionalise and tidy ``gm``; ``Joint.tangents`` is empty when nothing needs a gradient.
 
@@ -167,8 +184,9 @@ def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
     output = output_node(graph)
     values, grads = output.args[0]
     output.args = (((*(mutations[i] for i in updates), *values), grads),)
+    tangents = [i for i, t in enumerate(chooser.returned) if t.requires_grad]
+    reach = _reach(graph)
     simplify(graph, len(updates))
     joint.recompile()
-    tangents = [i for i, t in enumerate(chooser.returned) if t.requires_grad]
-    return Joint(joint, chooser.outputs, updates, chooser.histories, tangents, len(chooser.returned))
+    return Joint(joint, chooser.outputs, updates, chooser.histories, tangents, len(chooser.returned), reach)
 

@@ -49,6 +49,8 @@ class Plan:
     """(value, fake tangent): which values have a gradient, and what it looks like."""
     frozen: list[int] = field(default_factory=list)
     """Values without gradient."""
+    reach: list[int] = field(default_factory=list)
+    """For each input, the tangents that its gradient depends on, as bits."""
     compile_backward: Callable[[], Callable[[list], Sequence[Any]]] | None = None
     may_alias: list[int] = field(default_factory=list)
     """Written inputs that some call might pass in the storage of another input."""
@@ -128,11 +130,14 @@ class Compiled(torch.autograd.Function):
         inputs = list(ctx.saved_tensors)  # raises where eager would: a saved tensor was written in place
         ctx.maybe_clear_saved_tensors()
         del inputs[len(plan.saved):]
+        given = sum([1 << k for k, (i, _) in enumerate(plan.tangents) if tangents[i] is not None])
         inputs += [_tangent(tangents[i], like) for i, like in plan.tangents]
         del tangents
         twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
         with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
             grads = plan.backward(inputs)
+        if given + 1 != 1 << len(plan.tangents):  # some output was not used
+            grads = [g if reach & given else None for g, reach in zip(grads, plan.reach)]
         if twice:
             grads = _OnlyOnce.apply(torch.empty(0, requires_grad=True), *grads)
         return (None, *grads)

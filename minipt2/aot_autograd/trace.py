@@ -325,8 +325,12 @@ def trace_joint(fn: Callable, primals: Sequence[Any], *, metas: Sequence[dict] |
     inputs = tracer.inputs(primals, metas)
     tracer.at(())
     run = (lambda *values: tracer.run_graph(fn, values)) if isinstance(fn, fx.GraphModule) else fn
-    with tracer.active(), torch.set_grad_enabled(torch.is_grad_enabled()):  # fn may leave it changed
-        outputs = [tracer.fake(o) for o in pytree.tree_leaves(run(*inputs))]
+    torch.clear_autocast_cache()  # it may hold casts that were made outside of this graph
+    try:
+        with tracer.active(), torch.set_grad_enabled(torch.is_grad_enabled()):  # fn may leave it changed
+            outputs = [tracer.fake(o) for o in pytree.tree_leaves(run(*inputs))]
+    finally:
+        torch.clear_autocast_cache()
     if choose is not None:
         outputs = choose(tracer, outputs)
     unique = {id(o): o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad}

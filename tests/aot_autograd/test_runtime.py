@@ -164,3 +164,37 @@ def test_two_threads():
     with ThreadPoolExecutor(2) as pool:
         for grad in pool.map(lambda _: torch.autograd.grad(run(a)[0].sum(), a)[0], range(20)):
             torch.testing.assert_close(grad, expected)
+
+
+def test_unused_outputs_give_no_gradient():
+    a, b = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    run = aot_compile(graph_of(lambda x, y: (x.sin(), (x * y).cos(), y.exp()), 2), [a, b], fw_compiler=run_eagerly)
+    assert torch.autograd.grad(run(a, b)[0].sum(), (a, b), allow_unused=True)[1] is None
+    assert torch.autograd.grad(run(a, b)[2].sum(), (a, b), allow_unused=True)[0] is None
+    found = torch.autograd.grad(run(a, b)[1].sum(), (a, b))
+    expected = torch.autograd.grad((a * b).cos().sum(), (a, b))
+    torch.testing.assert_close(found, expected)
+
+
+def test_the_weight_cache_of_autocast():
+    a, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    fn = lambda x, y: (x @ y + x @ y.t(),)  # noqa: E731
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        expected = fn(a, w)[0]  # puts the cast of w into the cache
+        run = aot_compile(graph_of(fn, 2), [a, w], fw_compiler=run_eagerly)
+        torch.testing.assert_close(run(a, w)[0], expected)
+        torch.testing.assert_close(fn(a, w)[0], expected)
+
+
+@pytest.mark.parametrize("which", ["decompose", "fw_compiler", "bw_compiler"])
+def test_a_failing_compiler_never_reaches_the_user(which):
+    def fail(*args):
+        raise ZeroDivisionError("ours")
+
+    a = torch.randn(3, requires_grad=True)
+    settings = {"fw_compiler": run_eagerly, which: fail}
+    with config.patch(raise_internal_errors=False), pytest.warns(UserWarning, match="ZeroDivisionError: ours"):
+        out = aot_compile(graph_of(lambda t: (t.sin(),), 1), [a], **settings)(a)[0]
+        out.sum().backward()
+    torch.testing.assert_close(out, a.sin())
+    torch.testing.assert_close(a.grad, a.cos())
