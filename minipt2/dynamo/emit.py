@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
+import torch
+
 from .bytecode import Instruction
 from .bytecode.decode import DIALECT
 from .source import AttrSource, ItemSource, Source
@@ -129,6 +131,10 @@ class Emitter:
         for arg in args:
             self(arg)
         self.call(len(args))
+
+    def set_grad(self, enabled: bool) -> None:
+        self.call_const(torch._C._set_grad_enabled, [ConstantVariable(enabled)])
+        self.pop()
 
     def enter_context(self, context: Variable) -> None:
         """Build the manager, enter it for real, and leave its bound ``__exit__`` on the stack."""

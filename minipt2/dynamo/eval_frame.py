@@ -183,7 +183,7 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
 
     compiled._minipt2_callback = callback
     compiled._minipt2_inline = fn
-    weakref.finalize(compiled, FrameCallback.drop, callback)
+    weakref.finalize(compiled, FrameCallback.drop, callback).atexit = False
     hook.never_capture(compiled.__code__)
     return compiled
 

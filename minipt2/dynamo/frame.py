@@ -6,7 +6,6 @@ Upstream: ``torch/_dynamo/convert_frame.py`` and ``OutputGraph.compile_subgraph`
 """
 from __future__ import annotations
 
-import inspect
 from types import CodeType
 from typing import Any, Callable
 
@@ -20,9 +19,9 @@ from .emit import GRAPH_OUT, Emitter
 from .modes import preserved
 from .output_graph import OutputGraph
 from .resume import continuation, is_resume_code, live_names, prologue, reachable
+from .skip import is_entry_code
 from .translator import NULL, Translator
 from .variables.base import ObservedException, Variable
-from .variables.constant import ConstantVariable
 from .variables.functions import CellVariable, ContextExitVariable
 
 Backend = Callable[[torch.fx.GraphModule, list], Callable]
@@ -71,7 +70,22 @@ def run_graph_maker(fn: Callable) -> Callable:
     return run_graph
 
 
+def run_stateful_graph_maker(fn: Callable) -> Callable:
+    """The same for a graph that switches grad mode: an exception inside it must not leave the mode switched."""
+
+    def run_graph(*args: Any) -> tuple:
+        grad = torch.is_grad_enabled()
+        try:
+            return fn(*args)
+        except BaseException:
+            torch._C._set_grad_enabled(grad)
+            raise
+
+    return run_graph
+
+
 hook.never_capture_below(run_graph_maker(len).__code__)
+hook.never_capture_below(run_stateful_graph_maker(len).__code__)
 
 
 class FrameTranslator(Translator):
@@ -82,6 +96,7 @@ class FrameTranslator(Translator):
         output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or ())
         super().__init__(output, code, frame.f_globals)
         output.tx = self
+        self.hidden = is_entry_code(code)
         self.breaks, self.backend, self.fullgraph = breaks, backend, fullgraph
         self._arrive(frame)
 
@@ -172,7 +187,9 @@ class FrameTranslator(Translator):
     def finish_break(self, at: int, reason: Unsupported) -> Compiled:
         """The graph so far, the frame's state made real, the instruction itself, and what follows it."""
         instr = self.program.instructions[at]
-        if self.handled or self.code.co_flags & inspect.CO_GENERATOR:
+        if self.handled:  # the exception being handled has to be a real one: break where it was raised
+            if self.handled[0].step < self.output.step:
+                raise Restart(self.handled[0].step, reason)
             raise SkipFrame(reason.reason)
         live = live_names(self.code)[at]
         restored = [(n, v) for n, v in self.locals.items() if n in live and not _in_place(n, v)]
@@ -219,8 +236,7 @@ class FrameTranslator(Translator):
 
     def _emit_modes(self, cg: Emitter, grad: bool | None) -> None:
         if grad is not None:
-            cg.call_const(torch._C._set_grad_enabled, [ConstantVariable(grad)])
-            cg.pop()
+            cg.set_grad(grad)
 
     def _broken(self, at: int, instr: Instruction) -> list[Instruction]:
         """The instruction with its exception handlers, and a continuation for each way out of it."""
@@ -269,7 +285,9 @@ class FrameTranslator(Translator):
         sources = [var.source for var in output.inputs]
         call.share_paths(sources)
         call.prefix = "__minipt2_in"
-        call.prepare_call(lambda: call.load_const(run_graph_maker(fn)))
+        stateful = any(node.target is torch._C._set_grad_enabled for node in gm.graph.nodes)
+        runner = (run_stateful_graph_maker if stateful else run_graph_maker)(fn)
+        call.prepare_call(lambda: call.load_const(runner))
         for source in sources:
             call.load_source(source)
         call.call(len(sources))

@@ -41,6 +41,11 @@ def allow_code(code: CodeType) -> None:
     _allowed.add(code)
 
 
+def is_entry_code(code: CodeType) -> bool:
+    """minipt2's own function that calls a module or library function for the user."""
+    return code in _allowed
+
+
 def skipped_as_frame(code: CodeType) -> bool:
     """Frames never captured on their own: torch, the standard library, minipt2, generated code without a file."""
     if code in _allowed:

@@ -59,7 +59,9 @@ class Raised:
 
 
 class Translator:
-    """The state of one frame: locals, cells, stack, next instruction."""
+    """The state of one frame: locals, cells, stack, next instruction. ``hidden``: not a frame of the user's."""
+
+    hidden = False
 
     def __init__(self, output: "OutputGraph", code: CodeType, f_globals: dict, parent: "Translator | None" = None):
         self.output, self.code, self.f_globals, self.parent = output, code, f_globals, parent
@@ -76,7 +78,7 @@ class Translator:
         self.raise_step = 0  # step of the outermost frame at which the exception being unwound was raised
         self.returned: Variable | None = None
         self.yielded: Variable | None = None
-        self.outer_frames = parent.frames() if parent else ()
+        self.outer_frames = parent.frames() if parent and not parent.hidden else ()
 
     # -- the stack -------------------------------------------------------------------------------------------------
     def push(self, value: Variable) -> None:

@@ -235,7 +235,7 @@ def flat(value):
     import torch
 
     if isinstance(value, torch.Tensor):
-        return ("tensor", tuple(value.tolist()), value.requires_grad)
+        return ("tensor", repr(value.tolist()), value.requires_grad)
     if isinstance(value, dict):
         return {k: flat(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

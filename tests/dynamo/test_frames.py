@@ -326,3 +326,35 @@ def test_same_tensor_twice_is_guarded():
         a, a2 = torch.ones(1), torch.ones(1)
         b, b2 = (a, a2) if same else (torch.ones(1), torch.ones(1))
         assert torch.equal(compiled(a, b), f(a2, b2))
+
+
+def test_many_lambdas_leave_nothing_behind():
+    dead = []
+    for k in range(30):
+        scope: dict = {}
+        exec(compile(f"f = lambda x: x + {k}", f"/tmp/lambda_{k}.py", "exec"), scope)
+        compiled = optimize(scope["f"], eager)
+        assert compiled(torch.zeros(1)).item() == k
+        dead.append(weakref.ref(scope["f"].__code__))
+        del compiled, scope
+    gc.collect()
+    assert sum(ref() is not None for ref in dead) <= 1
+
+
+def test_exception_inside_a_handler_after_a_break():
+    def f(x, table):
+        try:
+            table["missing"]
+        except KeyError:
+            try:
+                x = x + table["also missing"]
+            except KeyError:
+                print(end="")
+                raise LookupError("gone") from None
+        return x
+
+    compiled = optimize(f, eager)
+    for _ in range(2):
+        with pytest.raises(LookupError, match="gone"):
+            compiled(torch.ones(1), {})
+    assert trace.counters()["skipped_frames"] == 0

@@ -1,9 +1,12 @@
 """Raising, catching, and ``with`` blocks."""
 from __future__ import annotations
 
+import torch
+
 from ..variables.base import ObservedException, Variable, unsupported
 from ..variables.constant import ConstantVariable
 from ..variables.exceptions import observed
+from ..variables.functions import ContextExitVariable
 from .registry import op
 
 
@@ -88,7 +91,10 @@ def check_eg_match(tx, instr) -> None:
 
 @op("BEFORE_WITH")
 def before_with(tx, instr) -> None:
+    grad = torch.is_grad_enabled()
     exit_method, value = tx.pop().enter_context(tx)
+    if isinstance(exit_method, ContextExitVariable):
+        exit_method.grad_before = grad
     tx.stack += [exit_method, value]
 
 

@@ -6,7 +6,6 @@ computed from constants folds. Upstream: ``torch/_dynamo/variables/constant.py``
 from __future__ import annotations
 
 import enum
-import operator
 from typing import TYPE_CHECKING, Any
 
 import torch

@@ -402,8 +402,22 @@ def bind_arguments(tx: "Translator", fn: Any, args: list[Variable], kwargs: dict
             raise observed(TypeError, f"{code.co_qualname}() got an unexpected keyword argument {key!r}")
     if len(args) > npos and not varargs:
         raise observed(TypeError, f"{code.co_qualname}() takes {npos} positional arguments but {len(args)} were given")
+    _fill_defaults(tx, fn, bound)
+    rest = npos + nkw
+    if varargs:
+        bound[names[rest]] = tx.tuple(args[npos:])
+        rest += 1
+    if varkw:
+        bound[names[rest]] = tx.dict([(tx.constant(k), v) for k, v in extra.items()])
+    return bound
+
+
+def _fill_defaults(tx: "Translator", fn: Any, bound: dict[str, Variable]) -> None:
+    """Give parameters that got no argument their defaults; one without is a TypeError."""
+    code = fn.get_code()
+    npos = code.co_argcount
     ndefaults, kwdefaults = fn.default_names()
-    for i, name in enumerate(names[: npos + nkw]):
+    for i, name in enumerate(code.co_varnames[: npos + code.co_kwonlyargcount]):
         if name in bound:
             continue
         if npos - ndefaults <= i < npos:
@@ -412,10 +426,3 @@ def bind_arguments(tx: "Translator", fn: Any, args: list[Variable], kwargs: dict
             bound[name] = fn.kwdefault(tx, name)
         else:
             raise observed(TypeError, f"{code.co_qualname}() missing required argument: {name!r}")
-    rest = npos + nkw
-    if varargs:
-        bound[names[rest]] = tx.tuple(args[npos:])
-        rest += 1
-    if varkw:
-        bound[names[rest]] = tx.dict([(tx.constant(k), v) for k, v in extra.items()])
-    return bound
