@@ -140,9 +140,7 @@ def reset() -> None:
     trace.reset()
 
 
-def is_compiling() -> bool:
-    """False when plain Python runs; True where a captured function asks while it is being captured."""
-    return dynamo.is_compiling()
+is_compiling = dynamo.is_compiling
 
 
 def counters() -> dict[str, int]:
