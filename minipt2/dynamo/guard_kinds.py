@@ -80,6 +80,9 @@ def _constant(value: Any, const: Const) -> str:
         return f"{{v}} is {const(value)}"
     if type(value) in LITERALS or type(value) is float and value == value and value != 0:
         return f"(type({{v}}) is {type(value).__name__} and {{v}} == {const(value)})"
+    if type(value) is tuple and is_literal(value):
+        kept = const(Fixed(value))  # an attribute gives the very same tuple again and again
+        return f"({{v}} is {kept} or same_constant({{v}}, {kept}))"
     return f"same_constant({{v}}, {const(value)})"
 
 

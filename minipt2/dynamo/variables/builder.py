@@ -68,6 +68,8 @@ def _guard_alias(tx, value: Any, source, other) -> None:
     """The same object reached by a second path must stay the same object."""
     if isinstance(value, type):
         tx.output.guard(source, "ID", value)
+    elif type(value) is tuple and guarded_whole(value):  # literals share tuples by chance
+        tx.output.guard(source, "CONST", value)
     elif isinstance(value, torch.Tensor):
         tx.output.lift_tensor(value, source)
     else:
@@ -139,6 +141,22 @@ def _sequence(cls: type) -> Callable:
         return cls.existing(tx, value, source)
 
     return handler
+
+
+def _tuple(tx, value, source):
+    if guarded_whole(value):
+        tx.output.guard(source, "CONST", value)
+        var = TupleVariable([ConstantVariable(v) for v in value], source)
+        return tx.output.side_effects.track_existing(var, value) if source is not None else var
+    return _sequence(TupleVariable)(tx, value, source)
+
+
+def guarded_whole(value: tuple) -> bool:
+    """A short tuple of plain constants (a convolution's stride) is guarded by one comparison."""
+    return len(value) <= 8 and all(type(v) in GUARDED_WHOLE for v in value)
+
+
+GUARDED_WHOLE = frozenset((int, str, bool, type(None)))
 
 
 def _named_tuple(tx, value, source):
@@ -378,7 +396,7 @@ LITERALS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), t
             torch.device, torch.layout, torch.memory_format, torch.qscheme)  # fmt: skip
 BY_TYPE: dict[type, Callable] = {
     **{t: _constant for t in LITERALS},
-    list: _sequence(ListVariable), tuple: _sequence(TupleVariable), torch.Size: _from_constant(_size),
+    list: _sequence(ListVariable), tuple: _tuple, torch.Size: _from_constant(_size),
     collections.deque: _sequence(DequeVariable), dict: _dict(DictVariable), collections.OrderedDict: _dict(DictVariable),
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
     range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _proxy,

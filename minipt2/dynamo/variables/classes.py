@@ -11,9 +11,12 @@ import inspect
 import types
 from typing import Any
 
+import torch
+
 from ..source import AttrSource, ItemSource
 from . import builder
 from .base import Variable, unsupported
+from .autograd_function import AutogradApplyVariable
 from .containers import BoundMethodVariable, const, constants, fold, new, none, observed
 from .functions import FunctionVariable, UserFunctionVariable, UserMethodVariable
 from .sources import StaticAttrSource
@@ -211,6 +214,8 @@ class ClassVariable(Variable):
         written = written_member(tx, self.cls, name)
         if written is not None:
             return written
+        if name == "apply" and issubclass(self.cls, torch.autograd.Function):
+            return AutogradApplyVariable(self.cls)
         raw = lookup(self.cls, name)
         if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__dataclass_fields__"):
             return builder.from_constant(getattr(self.cls, name))

@@ -281,7 +281,8 @@ class FrozenVariable(Variable):
         from .builtin import fold_raw
 
         value = fold_raw(getattr, self.value, name)
-        if isinstance(value, (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)):
+        if isinstance(value, (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)) and not isinstance(
+                self.value, NAMESPACES):
             return BoundMethodVariable(self, name)
         return builder.from_constant(value)
 
@@ -392,6 +393,9 @@ def is_frozen(value: Any) -> bool:
     return isinstance(value, FROZEN_TYPES)
 
 
+NAMESPACES = (type(torch._C._VariableFunctions),)
+
+
 def _frozen_types() -> tuple[type, ...]:
     import datetime
     import decimal
@@ -401,7 +405,7 @@ def _frozen_types() -> tuple[type, ...]:
 
     import typing
 
-    return (type(typing.List), type(typing.List[int]), type(typing.Any), type(typing.Union), type(typing.Callable), types.GenericAlias,
+    return (*NAMESPACES, type(typing.List), type(typing.List[int]), type(typing.Any), type(typing.Union), type(typing.Callable), types.GenericAlias,
             types.UnionType, typing.TypeVar, typing.ForwardRef, torch.finfo, torch.iinfo, dataclasses.Field, inspect.Signature, inspect.Parameter, re.Pattern, re.Match,
             decimal.Decimal, fractions.Fraction, datetime.date, datetime.timedelta, types.CodeType)
 
