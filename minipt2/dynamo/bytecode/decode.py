@@ -123,7 +123,7 @@ def _read(code: CodeType) -> tuple[list[Instruction], dict[int, Instruction]]:
         elif kind == "jump":
             distance = -number if "BACKWARD" in name else number
             jumps.append((instr, end + 2 * distance))
-            instr.arg = None
+            instr.arg, instr.index = None, (end - start) // 2 - 1 - CACHES[op]
             instr.op = BACKWARD.get(name) or name.replace("_FORWARD", "").replace("_BACKWARD", "")
         elif kind == "BINARY_OP":
             instr.arg = ARITHMETIC[number]
@@ -231,7 +231,7 @@ def _absorb(first: Instruction, parts: list[Instruction]) -> None:
         else:
             first.op, first.arg = "CALL", last.arg
     elif first.op == "TO_BOOL":
-        first.op, first.target = last.op, last.target
+        first.op, first.target, first.index = last.op, last.target, last.index
         first.flag = 2 if last.handler != first.handler else 0
     elif first.op == "CONVERT_VALUE":
         first.op = "FORMAT_VALUE"

@@ -49,7 +49,8 @@ class Instruction:
     joined: bool = False
     """This CPython fused it with the next instruction; assembled so again where the two still stand together."""
     index: int = -1
-    """Index of its constant or slot in the code it was decoded from, tried first when assembled."""
+    """Index of its constant or slot in the code it was decoded from, tried first when assembled; of a jump, how many
+    ``EXTENDED_ARG`` it had (a backward jump over 255 units can do with or without one)."""
     parts: tuple = field(default=(), repr=False)
     """Positions of the instructions folded into this one, where they differ from its own."""
 

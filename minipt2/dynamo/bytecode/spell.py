@@ -77,6 +77,8 @@ class _Speller:
             position = self.instr.parts[self.parts]
             self.parts += 1
         prefixes = 0 if arg < 0x100 else 1 if arg < 0x10000 else 2 if arg < 0x1000000 else 3
+        if target is not None:
+            prefixes = max(prefixes, self.instr.index)
         size = 1 + prefixes + CACHES[opcode]
         self.units.append(Unit(opcode, arg, size, position, self.instr.handler, target, backward, self.begun))
         self.begun = None
