@@ -24,14 +24,15 @@ from .builtin import HANDLERS, BuiltinVariable, load_handlers
 from .classes import ClassMethodVariable, ClassVariable, note_class_source, wrap_class
 from .constant import ConstantVariable, is_literal
 from .containers import BoundMethodVariable, note_existing
-from .dicts import DefaultDictVariable, DictVariable, MappingProxyVariable
+from .dict_views import DefaultDictVariable, MappingProxyVariable
+from .dicts import DictVariable
+from .effects import LoggerVariable
 from .functions import UserFunctionVariable, UserMethodVariable
 from .iterators import ExistingIterator
 from .lists import DequeVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
 from .misc import (
     FROZEN_TYPES,
     FrozenVariable,
-    LoggerVariable,
     LruCacheVariable,
     NumpyVariable,
     PartialVariable,

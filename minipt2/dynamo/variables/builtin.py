@@ -14,7 +14,7 @@ from typing import Any, Callable
 import torch
 
 from .base import Variable, unsupported
-from .containers import const, constants, fold, none, observed
+from .containers import const, constants, fold, observed
 from .operators import binary_op, contains, format_value, is_same, text, unary_op
 
 __all__ = ["BuiltinVariable", "binary_op", "contains", "format_value", "is_same", "text", "unary_op", "sort_items"]
@@ -179,7 +179,7 @@ def load_handlers() -> None:
     global _loaded
     if not _loaded:
         _loaded = True
-        from . import builtin_functions, itertools_functions, library_functions
+        from . import builtin_functions, builtin_types, itertools_functions, library_functions
 
-        for module in (itertools_functions, library_functions, builtin_functions):
+        for module in (itertools_functions, library_functions, builtin_functions, builtin_types):
             HANDLERS.update(module.HANDLERS)

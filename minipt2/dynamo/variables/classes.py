@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import enum
 import functools
-import inspect
 import types
 from typing import Any
 
 import torch
 
-from ..source import AttrSource, ItemSource
+from ..source import AttrSource
 from . import builder
 from .base import Variable, unsupported
 from .autograd_function import AutogradApplyVariable
@@ -332,62 +331,6 @@ class ClassMethodVariable(Variable):
         if known is None:
             unsupported("MP303", f"call of {self.owner.describe()}.{self.name}")
         return fold(getattr(self.owner.cls, self.name), *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
-
-
-class SuperVariable(Variable):
-    """``super()``: attributes found after ``cls`` in the method resolution order of the object's class."""
-
-    def __init__(self, cls: type, obj: Variable, source=None):
-        super().__init__(source)
-        self.start, self.obj = cls, obj
-
-    def python_type(self) -> type:
-        return super
-
-    def children(self):
-        return (self.obj,)
-
-    def truth(self, tx) -> bool:
-        return True
-
-    def _find(self, name: str) -> tuple[type, Any]:
-        mro = (self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()).__mro__
-        for base in mro[mro.index(self.start) + 1:]:
-            if name in base.__dict__:
-                return base, base.__dict__[name]
-        return object, MISSING
-
-    def getattr(self, tx, name):
-        owner, raw = self._find(name)
-        if raw is MISSING:
-            raise observed(AttributeError, f"'super' object has no attribute {name!r}")
-        if class_source(tx, owner) is None:
-            note_class_source(tx, owner, self._owner_source(tx, owner))
-        if isinstance(self.obj, ClassVariable):
-            return self._of_class(tx, owner, name, raw)
-        return class_attribute(tx, self.obj, self.obj.python_type(), name, raw, owner)
-
-    def _owner_source(self, tx, owner: type):
-        cls = self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()
-        source = class_source(tx, cls)
-        return None if source is None or owner is object else ItemSource(AttrSource(source, "__mro__"), cls.__mro__.index(owner))
-
-    def _of_class(self, tx, owner, name, raw):
-        if isinstance(raw, classmethod):
-            return bind_classmethod(tx, class_member(tx, owner, name, raw), self.obj)
-        if isinstance(raw, types.ClassMethodDescriptorType):
-            return ClassMethodVariable(self.obj, name)
-        if name == "__new__" and raw is object.__new__ or isinstance(raw, types.BuiltinFunctionType):
-            from .builtin import BuiltinVariable
-
-            return BuiltinVariable(raw.__func__ if isinstance(raw, staticmethod) else raw)
-        return class_member(tx, owner, name, raw)
-
-    def call_method(self, tx, name, args, kwargs):
-        return self.getattr(tx, name).call(tx, args, kwargs)
-
-    def setattr(self, tx, name, value):
-        self.getattr(tx, "__setattr__").call(tx, [const(name), value], {})
 
 
 def wrap_class(tx, cls: type, source=None) -> Variable:

@@ -15,7 +15,8 @@ import torch
 from .base import Variable, unsupported
 from .classes import MISSING, ClassVariable, class_member, is_exception, lookup, note_class_source, user_defined
 from .containers import ContainerVariable, const, constants, fold, new, none, observed
-from .dicts import DefaultDictVariable, DictVariable
+from .dict_views import DefaultDictVariable
+from .dicts import DictVariable
 from .lists import DequeVariable, ListVariable, NamedTupleVariable, TupleVariable
 from .sets import FrozenSetVariable, SetVariable
 from .user_objects import UserObjectVariable

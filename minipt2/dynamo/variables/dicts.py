@@ -277,13 +277,18 @@ class DictVariable(ContainerVariable):
         return new(tx, type(self)(self.items, cls=self.cls) if self.cls in PLAIN else DictVariable(self.items))
 
     def m_keys(self, tx):
-        return DictViewVariable(self, "keys")
+        return self._view("keys")
 
     def m_values(self, tx):
-        return DictViewVariable(self, "values")
+        return self._view("values")
 
     def m_items(self, tx):
-        return DictViewVariable(self, "items")
+        return self._view("items")
+
+    def _view(self, kind: str) -> Variable:
+        from .dict_views import DictViewVariable
+
+        return DictViewVariable(self, kind)
 
     def m_move_to_end(self, tx, key, last=None):
         k = key_of(tx, key)
@@ -326,126 +331,6 @@ class DictVariable(ContainerVariable):
             cg.pop()
 
 
-class DefaultDictVariable(DictVariable):
-    """``collections.defaultdict``; ``factory`` is a variable (None: plain KeyError)."""
-
-    cls = collections.defaultdict
-
-    def __init__(self, items=None, source=None, real=None, cls=None, factory: Variable | None = None):
-        super().__init__(items, source, real, cls)
-        self.factory = factory or none()
-
-    def getitem(self, tx, key):
-        found = self.lookup(tx, key)
-        if found is None and constants(self.factory) != (None,):
-            found = self.factory.call(tx, [], {})
-            self.m___setitem__(tx, key, found)
-        return found if found is not None else super().getitem(tx, key)
-
-    def getattr(self, tx, name):
-        return self.factory if name == "default_factory" else super().getattr(tx, name)
-
-    def m_copy(self, tx):
-        return new(tx, DefaultDictVariable(self.items, factory=self.factory))
-
-    def children(self):
-        return [*super().children(), self.factory]
-
-    def reconstruct(self, cg) -> None:
-        cg.call_const(collections.defaultdict, [self.factory, DictVariable(self.items)])
-
-
-class DictViewVariable(ContainerVariable):
-    """``d.keys()``, ``d.values()``, ``d.items()`` of a dict variable (live, as in Python)."""
-
-    def __init__(self, owner: DictVariable, kind: str, source=None):
-        super().__init__(source)
-        self.owner, self.kind = owner, kind
-
-    def python_type(self) -> type:
-        return type(getattr({}, self.kind)())
-
-    def children(self):
-        return (self.owner,)
-
-    def iterate(self, tx):
-        from .lists import TupleVariable
-
-        pairs = self.owner.items.values()
-        if self.kind == "items":
-            return [new(tx, TupleVariable(pair)) for pair in pairs]
-        return [pair[self.kind == "values"] for pair in pairs]
-
-    def length(self, tx) -> int:
-        return self.owner.length(tx)
-
-    def contains(self, tx, item) -> bool:
-        from .lists import TupleVariable
-
-        if self.kind == "keys":
-            return self.owner.contains(tx, item)
-        return TupleVariable(self.iterate(tx)).contains(tx, item)
-
-    def binary(self, tx, op, other, reverse=False):
-        if self.kind == "keys" and op in ("and_", "or_", "sub", "xor", "eq", "ne", "le", "lt", "ge", "gt"):
-            from .sets import SetVariable, as_set
-
-            mine = SetVariable.from_items(tx, self.iterate(tx))
-            return mine.binary(tx, op, as_set(tx, other), reverse)
-        return None
-
-    def m_isdisjoint(self, tx, other):
-        from .sets import SetVariable
-
-        return SetVariable.from_items(tx, self.iterate(tx)).m_isdisjoint(tx, other)
-
-    def m_mapping(self, tx):
-        return MappingProxyVariable(self.owner)
-
-    def m___reversed__(self, tx):
-        from .iterators import ItemsIterator
-
-        return new(tx, ItemsIterator(self.iterate(tx)[::-1]))
-
-    def reconstruct(self, cg) -> None:
-        cg(self.owner)
-        cg.load_method_call(self.kind, [])
-
-
-class MappingProxyVariable(ContainerVariable):
-    """A read-only view of a dict variable (``types.MappingProxyType``)."""
-
-    cls = types.MappingProxyType
-    READ = {"get", "keys", "values", "items", "copy", "__getitem__", "__contains__", "__len__", "__iter__"}
-
-    def __init__(self, owner: DictVariable, source=None):
-        super().__init__(source)
-        self.owner = owner
-
-    def children(self):
-        return (self.owner,)
-
-    def iterate(self, tx):
-        return self.owner.iterate(tx)
-
-    def length(self, tx):
-        return self.owner.length(tx)
-
-    def contains(self, tx, item):
-        return self.owner.contains(tx, item)
-
-    def binary(self, tx, op, other, reverse=False):
-        return self.owner.binary(tx, op, other, reverse) if op in ("getitem", "eq", "ne", "or_") else None
-
-    def call_method(self, tx, name, args, kwargs):
-        if name in self.READ:
-            return self.owner.call_method(tx, name, args, kwargs)
-        return super().call_method(tx, name, args, kwargs)
-
-    def reconstruct(self, cg) -> None:
-        cg.call_const(types.MappingProxyType, [self.owner])
-
-
 PLAIN = (dict, collections.OrderedDict)
 PLAIN_GETITEM = (dict.__getitem__, collections.defaultdict.__getitem__)
 
@@ -463,8 +348,8 @@ def pairs_of(tx, other: Variable) -> list[tuple[Variable, Variable]]:
 
     if isinstance(payload := getattr(other, "payload", other), DictVariable):
         return payload.pairs(tx)
-    if isinstance(other, MappingProxyVariable):
-        return other.owner.pairs(tx)
+    if isinstance(owner := getattr(other, "owner", None), DictVariable) and other.python_type() is types.MappingProxyType:
+        return owner.pairs(tx)
     if not isinstance(other, ContainerVariable) and other.hasattr(tx, "keys"):
         from .builtin import binary_op
 

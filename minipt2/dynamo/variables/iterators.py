@@ -6,10 +6,10 @@ An iterator advances by ``next(tx)`` after telling the side-effect log; ``recons
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable
+from typing import Any
 
 from .base import ObservedException, Variable, unsupported
-from .containers import ContainerVariable, const, new, none, observed
+from .containers import ContainerVariable, const, new, observed
 from .lists import ListVariable, TupleVariable
 
 MAX_DRAIN = 100_000

@@ -27,7 +27,8 @@ from .dicts import DictVariable
 from .iterators import items_of
 from .itertools_functions import chain_from_iterable
 from .lists import ListVariable, SequenceVariable, TupleVariable
-from .misc import PartialVariable, warn
+from .misc import PartialVariable
+from .effects import warn
 from .operators import binary_op
 from .sets import SetVariable
 from .tensor import TensorVariable
@@ -94,7 +95,8 @@ def copy_(tx, x):
         return x.call_method(tx, "copy", [], {})
     if isinstance(x, TupleVariable):
         return x
-    from .user_objects import ObjectDictVariable, UserObjectVariable
+    from .object_protocol import ObjectDictVariable
+    from .user_objects import UserObjectVariable
 
     if type(x) is UserObjectVariable and x.payload is None and not x.has_method(tx, "__copy__"):
         if x.cls.__reduce_ex__ is object.__reduce_ex__ and not x.has_method(tx, "__getstate__" if not hasattr(
