@@ -200,10 +200,11 @@ def _copy_with_inputs(node: fx.Node, graph: fx.Graph, copies: dict[fx.Node, fx.N
     """Copy ``node``, and before it what it needs and nobody needed yet: recomputation happens as late as it can."""
     pending = [node]
     while pending:
-        missing = [a for a in pending[-1].all_input_nodes if a not in copies]
+        top = pending[-1]
+        missing = [] if top in copies else [a for a in top.all_input_nodes if a not in copies]
         if missing:
             pending.extend(reversed(missing))
             continue
-        top = pending.pop()
+        pending.pop()
         if top not in copies:
             copies[top] = graph.node_copy(top, copies.__getitem__)

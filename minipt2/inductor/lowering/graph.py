@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from ...config import config
+from ...prims import copy_strided
 from ...shapes import size
 from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
 from ..ir.verify import verify
@@ -281,8 +282,17 @@ class GraphLowering:
     def _copied(self, t: Tensor, key: Any, strides: tuple[Expr, ...]) -> Place:
         """A copy of ``t`` with these strides, made once."""
         if (key, strides) not in self.copies:
-            self.copies[key, strides] = self.store(self.copy_of(t, strides))
+            self.copies[key, strides] = self.store_copy(t, strides)
         return self.copies[key, strides]
+
+    def store_copy(self, t: Tensor, strides: tuple[Expr, ...]) -> Place:
+        """A copy of ``t`` with these strides; by torch's own kernel where no loop can hold an element (complex numbers)."""
+        if not t.dtype.is_complex:
+            return self.store(self.copy_of(t, strides))
+        layout = Layout(t.sizes, strides, t.dtype, t.device)
+        copy = Extern(self.new_name(), layout, target=copy_strided, args=(self.reference(t), strides), stack=self.node.meta.get("stack", ()))
+        self.emit(copy)
+        return Place(copy.name, layout)
 
     def reference(self, t: Tensor, strides: tuple[Expr, ...] | None = None) -> TensorRef:
         """An argument of an extern call, in memory (with these strides)."""

@@ -47,7 +47,7 @@ def _output(g: Any, leaf: Any, overwritten: set[str]) -> Output:
     fresh = isinstance(value, Lazy) and value.copy_of is not None and value.place() is None
     place = _stored(g, value, strides) if fresh else g.place_as(value, strides)
     if place.name in overwritten or place.name.startswith("const"):
-        place = g.store(g.copy_of(value, strides))
+        place = g.store_copy(value, strides)
     return Output(g.ref(place))
 
 
@@ -76,7 +76,7 @@ def _detached(g: Any, value: Tensor, target: Input, overwritten: set[str]) -> Te
     own = target.name, layout.index(index)
     if all(read == own or read[0] not in overwritten for read in recorder.reads):
         return value
-    return Stored(*g.store(g.copy_of(value, layout.strides)))
+    return Stored(*g.store_copy(value, layout.strides))
 
 
 def _write(g: Any, value: Tensor, leaf: fx.Node, target: Input) -> None:

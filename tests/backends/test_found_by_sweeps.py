@@ -1,0 +1,13 @@
+"""One case for each kind of fault that sweeps over torch's own operator database have found in the inductor backend."""
+import torch
+
+from ..compare import check
+
+
+def test_complex_results_in_other_strides():
+    check(lambda x: torch.fft.irfft(x.t().contiguous().t(), dim=0), torch.randn(6, 5, requires_grad=True), grad=True)
+    check(lambda x: torch.fft.hfftn(x, (4, 6)), torch.randn(5, 5, requires_grad=True), grad=True)
+
+
+def test_gradient_known_in_the_forward():
+    check(torch.logdet, torch.empty(0, 0, requires_grad=True), grad=True)
