@@ -103,7 +103,7 @@ def run(name: str, phase: str, *, size: str = "bench", peer: bool = False, round
     row.max_error = difference(expected, case.results(ours))
     contenders["minipt2"] = ours
     if peer:
-        torch._dynamo.reset()
+        torch.compiler.reset()
         contenders["torch.compile"] = theirs = torch.compile(case.model)
         row.compile_s["torch.compile"] = _seconds(lambda: case.step(theirs))
     calls = {who: (lambda model=model: case.step(model)) for who, model in contenders.items()}
