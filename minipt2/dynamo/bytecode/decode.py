@@ -93,7 +93,7 @@ def _units(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
 def _read(code: CodeType) -> tuple[list[Instruction], dict[int, Instruction]]:
     """Instructions with operands and jumps resolved, fused pairs split; and each by the byte offset where it starts."""
     slots, names, consts = local_names(code), code.co_names, code.co_consts
-    cells = {*code.co_cellvars, *code.co_freevars} if DIALECT.closure_by_load_fast else ()
+    cells, variables = code.co_cellvars, len(code.co_varnames)
     positions = list(code.co_positions())
     instructions: list[Instruction] = []
     at: dict[int, Instruction] = {}
@@ -134,9 +134,9 @@ def _read(code: CodeType) -> tuple[list[Instruction], dict[int, Instruction]]:
                 instructions.append(Instruction("TO_BOOL", position=position, offset=start))
         else:
             instructions.append(_split(instr, number, slots, consts))
-        if cells:
+        if DIALECT.closure_by_load_fast:
             for i in instructions[-2:]:
-                if i.op == "LOAD_FAST" and i.arg in cells:
+                if i.op == "LOAD_FAST" and (i.arg in cells or i.index >= variables):
                     i.op = "LOAD_CLOSURE"
     for instr, offset in jumps:
         instr.target = at[offset]
@@ -165,7 +165,8 @@ def _split(instr: Instruction, number: int, slots: list[str], consts: tuple) -> 
     elif instr.op == "BUILD_SLICE":
         instr.arg = 2
     else:
-        instr.arg, follower.arg = slots[number >> 4], slots[number & 15]
+        instr.index, follower.index = number >> 4, number & 15
+        instr.arg, follower.arg = slots[instr.index], slots[follower.index]
     return follower
 
 
