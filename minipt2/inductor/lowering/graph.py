@@ -4,6 +4,7 @@ Upstream: ``torch._inductor.graph.GraphLowering``.
 """
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Iterable, Sequence
 
 import sympy
@@ -15,7 +16,7 @@ from ...prims import copy_strided
 from ...shapes import size
 from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
 from ..ir.verify import verify
-from ..ops import ops
+from ..ops import DTYPES, ops
 from . import extern
 from .outputs import finish
 from .order import dense, order_like, pick_order, same_strides
@@ -24,6 +25,8 @@ from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tens
 
 MAX_READS, MAX_OPS, REUSE_OPS = 12, 64, 10
 """A closure that reads more buffers or is longer than this is realised; from REUSE_OPS on, one that is read more than once."""
+SPREAD = 16
+"""Repetitions by broadcasting from which on a computed value is realised."""
 VIEWS = frozenset("reshape permute broadcast_in_dim slice flip".split())
 
 
@@ -57,7 +60,9 @@ class GraphLowering:
         self.node: fx.Node | None = None
         self.counter = self.placeholders = 0
         self.live = _live(gm.graph)
+        self.foreign = {node for node in gm.graph.nodes if not _loopable(node.meta.get("val"))}
         self.in_memory = _reaching(gm.graph, _needs_memory)
+        self.spread = _reaching(gm.graph, _spreads)
         self.returned = _reaching(gm.graph, lambda node: node.op == "output")
 
     # The node at hand
@@ -83,7 +88,7 @@ class GraphLowering:
         name = getattr(node.target, "name", None)
         name = name if isinstance(name, str) else ""
         fn = lowerings.get(name)
-        if fn is None or not _strided(node.meta.get("val")):
+        if fn is None or self.foreign and (node in self.foreign or not self.foreign.isdisjoint(node.all_input_nodes)):
             return extern.call(self, node, name)
         env = self.env
         args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__) if _nested(node) else (
@@ -102,7 +107,8 @@ class GraphLowering:
         if made.place() is None:
             cost, users = made.cost, len(node.users)
             if len(cost.reads) > MAX_READS or cost.ops > MAX_OPS or users > 1 and cost.reads and (
-                    node in self.in_memory and cost.ops > 0 or _dear(cost, users)):
+                    node in self.in_memory and cost.ops > 0 or _dear(cost, users)) or (
+                    node in self.spread and cost.reads and (cost.ops > 1 or len(cost.reads) > 1)):
                 self.realize(made)
         return made
 
@@ -286,8 +292,8 @@ class GraphLowering:
         return self.copies[key, strides]
 
     def store_copy(self, t: Tensor, strides: tuple[Expr, ...]) -> Place:
-        """A copy of ``t`` with these strides; by torch's own kernel where no loop can hold an element (complex numbers)."""
-        if not t.dtype.is_complex:
+        """A copy of ``t`` with these strides; by torch's own kernel where loops cannot hold its elements."""
+        if t.dtype in DTYPES:
             return self.store(self.copy_of(t, strides))
         layout = Layout(t.sizes, strides, t.dtype, t.device)
         copy = Extern(self.new_name(), layout, target=copy_strided, args=(self.reference(t), strides), stack=self.node.meta.get("stack", ()))
@@ -326,7 +332,7 @@ class GraphLowering:
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
             return value
-        if value.numel() == 1 and value.device.type == "cpu" and not value.dtype.is_complex and _real(value):
+        if value.numel() == 1 and value.device.type == "cpu" and value.dtype in DTYPES and value.layout == torch.strided:
             number, dtype, device = value.item(), value.dtype, value.device
             return Lazy(tuple(map(size, value.shape)), dtype, device, lambda index: ops.constant(number, dtype), Cost())
         layout = Layout(tuple(map(size, value.shape)), tuple(map(size, value.stride())), value.dtype, value.device)
@@ -344,6 +350,14 @@ def _dear(cost: Cost, users: int) -> bool:
     """Reading ``r`` buffers ``users`` times moves more memory than reading them once, writing one and reading that."""
     r = len(cost.reads)
     return cost.heavy or cost.ops > REUSE_OPS or r * users > r + users
+
+
+def _spreads(node: fx.Node) -> bool:
+    """Does it repeat a small tensor so often (a scale per channel, a mask per row) that computing it anew each time costs more than a buffer?"""
+    if getattr(node.target, "name", None) != "broadcast_in_dim":
+        return False
+    small, large = (size(math.prod(n.meta["val"].shape)) for n in (node.args[0], node))
+    return small.is_Integer and large.is_Integer and large >= SPREAD * small
 
 
 def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:
@@ -376,10 +390,7 @@ def _nested(node: fx.Node) -> bool:
     return any(isinstance(a, (tuple, list)) and any(isinstance(b, fx.Node) for b in a) for a in (*node.args, *node.kwargs.values()))
 
 
-def _strided(val: Any) -> bool:
+def _loopable(val: Any) -> bool:
+    """Whether loops can compute ``val`` (or its parts) and read it."""
     vals = val if isinstance(val, (tuple, list)) else (val,)
-    return all(v is None or hasattr(v, "stride") and not v.dtype.is_complex for v in vals)
-
-
-def _real(value: torch.Tensor) -> bool:
-    return value.layout == torch.strided and not value.is_quantized
+    return all(v is None or isinstance(v, (bool, int, float)) or hasattr(v, "stride") and v.dtype in DTYPES for v in vals)
