@@ -80,7 +80,7 @@ def _tiled(w: Writer, across: str, targets: list[Target]) -> bool:
     """Transposed operands: tiles of them are turned in registers into small arrays, which the inner loops then walk contiguously."""
     sizes = dict(w.plan.outer)
     last = w.plan.outer[-1][0]
-    turned = [i for i in w.plan.instrs if i.op == "load" and i.args[1].is_affine() and w.types[i.args[0]] in (torch.float32, torch.int32)
+    turned = [i for i in w.plan.instrs if i.op == "load" and set(i.args[1].terms) <= set(sizes) and w.types[i.args[0]] in (torch.float32, torch.int32)
               and i.args[1].stride(across) == 1 and i.args[1].stride(last) > 1]
     if not turned or len(turned) > 4 or min(sizes[across], sizes[last]) < 8:
         return False
@@ -206,7 +206,7 @@ class Reduction:
     def split(self) -> tuple[str, int] | None:
         """(variable, block) to share the longest reduction loop among threads, when the pointwise loops are too short."""
         v, n = max(self.plan.inner, key=lambda loop: loop[1])
-        return (v, -(-n // min(32, n))) if n >= 4 * FEW else None
+        return (v, max(16, -(-n // 32))) if n >= 4 * FEW else None
 
     def block_loop(self, v: str, step: int) -> Loop:
         n = dict(self.plan.inner)[v]

@@ -20,7 +20,7 @@ from .c_openmp_values import Loop, Target
 
 KEEP_COST = 5
 """Additions' worth of recomputation above which a value of an earlier stage is kept instead."""
-LIGHT = 14
+LIGHT = 9
 """A body cheaper than this waits for the latency of its additions: several sums run side by side."""
 SUM_RUN = 1024
 """Most elements a vector lane adds one after the other: rounding errors grow with the run, not with the row."""

@@ -109,9 +109,17 @@ def _inlined_readers(name: str, node: Node, units: Mapping[Any, Node], writers: 
         changed[key] = new
         known = touched[key] if touched is not None else set()
         before, after = _traffic(reader, known), _traffic(new, known)
-        elements = max((_bytes(a, reader.sizes) / a.bytes for a in reader.accesses if a.buffer == name), default=0.0)
-        gain += before - after - price * elements * BYTES_PER_UNIT
+        gain += before - after - price * _times(name, reader) * BYTES_PER_UNIT
     return changed if gain > 0 else None
+
+
+def _times(name: str, reader: Node) -> float:
+    """How often ``reader`` would compute an element of ``name``: once an iteration, or once before its reduction."""
+    inside = any(a.buffer == name and not reader.reduced.isdisjoint(a.index.names()) for a in reader.accesses)
+    total = 1.0
+    for v, n in reader.sizes.items():
+        total *= 1 if v in reader.reduced and not inside else n if isinstance(n, int) else 8192
+    return total
 
 
 def _traffic(node: Node, known: set[str]) -> float:
