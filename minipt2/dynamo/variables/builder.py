@@ -28,7 +28,7 @@ from .dict_views import DefaultDictVariable, MappingProxyVariable
 from .dicts import DictVariable
 from .effects import LoggerVariable
 from .functions import UserFunctionVariable, UserMethodVariable
-from .iterators import ExistingIterator
+from .existing_iterators import ExistingIterator, wrap_composed
 from .lists import DequeVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
 from .misc import (
     FROZEN_TYPES,
@@ -46,7 +46,7 @@ from .torch_functions import torch_function
 from .user_objects import UserObjectVariable
 
 COPYABLE_ITERATORS = tuple(type(iter(x)) for x in ((), [], range(0), {}, {}.values(), {}.items(), set(), "")) + (
-    enumerate, zip, type(reversed([])))  # fmt: skip
+    type(reversed([])),)  # fmt: skip
 
 
 def wrap(tx, value: Any, source) -> Variable:
@@ -370,6 +370,10 @@ def _iterator(tx, value, source):
     return ExistingIterator.wrap(tx, value, source)
 
 
+def _composed_iterator(tx, value, source):
+    return _unknown(tx, value, source) if source is None else wrap_composed(tx, value, source)
+
+
 def _frozen(tx, value, source):
     tx.output.guard(source, "ID", value) if not isinstance(value, (torch.finfo, torch.iinfo)) else tx.output.guard(
         source, "CONST", value)
@@ -404,6 +408,7 @@ BY_TYPE: dict[type, Callable] = {
     types.FunctionType: _function, types.MethodType: _method, types.ModuleType: _module, functools.partial: _partial,
     functools._lru_cache_wrapper: _lru_cache, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
     **{t: _callable for t in C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
+    **{t: _composed_iterator for t in (zip, enumerate, map, filter)},
 }  # fmt: skip
 BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
     (lambda v: isinstance(v, torch.Tensor), _tensor),

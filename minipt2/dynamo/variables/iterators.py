@@ -16,7 +16,15 @@ MAX_DRAIN = 100_000
 
 
 class IteratorVariable(ContainerVariable):
-    """Base: ``advance(tx)`` gives the next item or raises the traced program's StopIteration."""
+    """Base: ``advance(tx)`` gives the next item or raises the traced program's StopIteration.
+
+    One that came from outside holds inner iterators from outside, which are advanced afterwards: by default it needs nothing itself.
+    """
+
+    via = 0  # items taken through an ``enumerate``, which replays them itself
+
+    def emit_mutation(self, cg) -> None:
+        return None
 
     cls: type = type(iter(()))
 
@@ -97,30 +105,6 @@ class ItemsIterator(IteratorVariable):
         cg.call_const(iter, [TupleVariable(self.items[self.index:])])
 
 
-class ExistingIterator(ItemsIterator):
-    """A builtin iterator that came from outside: its rest was read from a copy; the real one is advanced afterwards."""
-
-    @classmethod
-    def wrap(cls, tx, value: Any, source) -> "ExistingIterator":
-        from .builder import wrap
-        from .sources import RestItemSource, RestLengthSource, copy_iterator
-
-        try:
-            rest = list(copy_iterator(value))
-        except TypeError as error:  # over a generator, for one
-            unsupported("MP204", str(error))
-        var = cls([])
-        var.source, var.cls = source, type(value)
-        tx.output.guard(source, "TYPE", type(value))
-        tx.output.guard(RestLengthSource(source, ()), "CONST", len(rest))
-        var.items = [wrap(tx, item, RestItemSource(source, (i,))) for i, item in enumerate(rest)]
-        return tx.output.side_effects.track_existing(var, value)
-
-    def emit_mutation(self, cg) -> None:
-        cg.call_const(advance, [self, const(self.index)])
-        cg.pop()
-
-
 class ListIterator(IteratorVariable):
     """Over a list that may change meanwhile."""
 
@@ -199,14 +183,20 @@ class EnumerateIterator(IteratorVariable):
 
     def __init__(self, iterator: Variable, index: int = 0, source=None):
         super().__init__(source)
-        self.inner, self.index = iterator, index
+        self.inner, self.index, self.start = iterator, index, index
 
     def children(self):
         return (self.inner,)
 
+    def emit_mutation(self, cg) -> None:
+        cg.call_const(advance, [self, const(self.index - self.start)])
+        cg.pop()
+
     def advance(self, tx):
         item = self.inner.next(tx)
         self.index += 1
+        if self.source is not None:
+            self.inner.via += 1
         return new(tx, TupleVariable([const(self.index - 1), item]))
 
     def reconstruct(self, cg) -> None:

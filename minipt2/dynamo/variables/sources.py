@@ -20,10 +20,7 @@ def _static_attr(cls: type, name: str) -> Any:
 
 
 def copy_iterator(iterator: Any) -> Any:
-    """An independent copy: ``copy.copy`` of a zip or enumerate would share what it iterates over, and use it up."""
-    if isinstance(iterator, (enumerate, zip)):
-        make, args, *_ = iterator.__reduce__()
-        return make(*(copy_iterator(a) if hasattr(a, "__next__") else a for a in args))
+    """An independent copy of an iterator over a container (one over other iterators would share and use them up)."""
     if type(iterator).__reduce__ is object.__reduce__:
         raise TypeError(f"a {type(iterator).__name__} cannot be copied")
     return copy.copy(iterator)
@@ -41,11 +38,16 @@ def _raw_dict(obj: Any) -> dict:
     return object.__getattribute__(obj, "__dict__")
 
 
+def _reduce_arg(iterator: Any, index: int) -> Any:
+    return iterator.__reduce__()[1][index]
+
+
 def _deref(reference: Any) -> Any:
     return reference()
 
 
-HELPERS.update(_deref=_deref, _raw_dict=_raw_dict, _dict_item=_dict_item, _static_attr=_static_attr, _rest_item=_rest_item, _rest_length=_rest_length)
+HELPERS.update({f.__name__: f for f in (
+    _reduce_arg, _deref, _raw_dict, _dict_item, _static_attr, _rest_item, _rest_length)})  # fmt: skip
 
 
 @source
@@ -88,3 +90,10 @@ class DerefSource(_HelperSource):
     """What a weak reference points to."""
 
     helper = "_deref"
+
+
+@source
+class ReduceArgSource(_HelperSource):
+    """What a ``zip``, ``enumerate``, ``map`` or ``filter`` object holds: ``ReduceArgSource(iterator, (index,))``."""
+
+    helper = "_reduce_arg"
