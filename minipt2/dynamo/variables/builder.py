@@ -19,30 +19,26 @@ import numpy as np
 import torch
 
 from ..source import AttrSource, TypeSource, is_from_module_state
+from . import callables
 from .base import Variable, unsupported
-from .builtin import HANDLERS, BuiltinVariable, load_handlers
-from .classes import ClassMethodVariable, ClassVariable, note_class_source, wrap_class
+from .classes import ClassVariable, note_class_source
 from .constant import ConstantVariable, is_literal
-from .containers import BoundMethodVariable, note_existing
+from .containers import note_existing
 from .dict_views import DefaultDictVariable, MappingProxyVariable
 from .dicts import DictVariable
 from .effects import LoggerVariable
-from .functions import UserFunctionVariable, UserMethodVariable
 from .existing_iterators import ExistingIterator, wrap_composed
 from .lists import DequeVariable, ListVariable, NamedTupleVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable
 from .misc import (
     FROZEN_TYPES,
     FrozenVariable,
-    LruCacheVariable,
     NumpyVariable,
-    PartialVariable,
     PythonModuleVariable,
     UnknownVariable,
     WeakRefVariable,
 )
 from .nn_module import NNModuleVariable
 from .sets import FrozenSetVariable, SetVariable
-from .torch_functions import torch_function
 from .user_objects import UserObjectVariable
 
 COPYABLE_ITERATORS = tuple(type(iter(x)) for x in ((), [], range(0), {}, {}.values(), {}.items(), set(), "")) + (
@@ -89,13 +85,13 @@ def from_constant(value: Any) -> Variable:
     if isinstance(value, type):
         return ClassVariable(value)
     if isinstance(value, types.FunctionType):
-        return _function_variable(value, None)
+        return callables.function_variable(value, None)
     if isinstance(value, types.ModuleType):
         return PythonModuleVariable(value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return NamedTupleVariable([from_constant(v) for v in value], cls=type(value))
-    if callable(value) and isinstance(value, C_CALLABLES):
-        return _callable_variable(value, None)
+    if callable(value) and isinstance(value, callables.C_CALLABLES):
+        return callables.callable_variable(value, None)
     if isinstance(value, FROZEN_TYPES):
         return FrozenVariable(value)
     if isinstance(value, (torch.Tensor, torch.nn.Module, types.GeneratorType)):
@@ -205,92 +201,6 @@ def _set(cls: type) -> Callable:
 
 def _proxy(tx, value, source):
     unsupported("MP209", "a mappingproxy from outside the frame")
-
-
-# -- functions and classes ---------------------------------------------------------------------------------------------
-def _function(tx, value, source):
-    if source is not None:
-        if value.__closure__ or "<locals>" in value.__qualname__ or "<lambda>" in value.__qualname__:
-            tx.output.guard(source, "FUNC_CODE", value.__code__)
-        else:
-            tx.output.guard(source, "ID", value)
-    var = _function_variable(value, source)
-    if isinstance(var, UserFunctionVariable):
-        tx.output.side_effects.track_existing(var, value)
-    return var
-
-
-def _function_variable(value: types.FunctionType, source) -> Variable:
-    load_handlers()
-    if value in HANDLERS:
-        return BuiltinVariable(value, source)
-    return torch_function(value, source) or UserFunctionVariable(value, source)
-
-
-def _method(tx, value, source):
-    if not isinstance(value.__func__, types.FunctionType):
-        return _callable(tx, value, source)
-    if source is None:
-        return UserMethodVariable(_function_variable(value.__func__, None), from_constant(value.__self__))
-    _type_guard(tx, value, source)
-    function = wrap(tx, value.__func__, AttrSource(source, "__func__"))
-    return UserMethodVariable(function, wrap(tx, value.__self__, AttrSource(source, "__self__")), source)
-
-
-def _class(tx, value, source):
-    tx.output.guard(source, "ID", value)
-    return wrap_class(tx, value, source)
-
-
-C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
-               types.MethodWrapperType, types.ClassMethodDescriptorType, torch._ops.OpOverload,
-               torch._ops.OpOverloadPacket)  # fmt: skip
-
-
-def _callable(tx, value, source):
-    tx.output.guard(source, "ID", value) if _stays(value) else tx.output.guard(source, "TYPE", type(value))
-    return _callable_variable(value, source, tx)
-
-
-def _stays(value: Any) -> bool:
-    """Whether reading the same attribute again gives the same object (bound C methods are made anew)."""
-    owner = getattr(value, "__self__", None)
-    return owner is None or isinstance(owner, (types.ModuleType, type))
-
-
-def _callable_variable(value: Any, source, tx=None) -> Variable:
-    found = torch_function(value, source)
-    if found is not None:
-        return found
-    owner = getattr(value, "__self__", None)
-    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
-        if tx is None or source is None:
-            unsupported("MP303", f"the bound C method {value!r}")
-            return BoundMethodVariable(wrap(tx, owner, AttrSource(source, "__self__")), value.__name__)
-    if isinstance(owner, type):
-        return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
-            owner, "__new__", None) else BuiltinVariable(value, source)
-    return BuiltinVariable(value, source)
-
-
-def _module(tx, value, source):
-    tx.output.guard(source, "ID", value)
-    return PythonModuleVariable(value, source)
-
-
-def _partial(tx, value, source):
-    _type_guard(tx, value, source)
-    parts = [wrap(tx, getattr(value, n), AttrSource(source, n) if source is not None else None)
-             for n in ("func", "args", "keywords")]
-    var = PartialVariable(parts[0], parts[1].iterate(tx), {
-        k.as_python_constant(): v for k, v in parts[2].pairs(tx)}, source)
-    return tx.output.side_effects.track_existing(var, value) if source is not None else var
-
-
-def _lru_cache(tx, value, source):
-    tx.output.guard(source, "ID", value)
-    inner = wrap(tx, value.__wrapped__, AttrSource(source, "__wrapped__") if source is not None else None)
-    return LruCacheVariable(inner, value, source)
 
 
 # -- tensors and objects -----------------------------------------------------------------------------------------------
@@ -405,17 +315,17 @@ BY_TYPE: dict[type, Callable] = {
     collections.deque: _sequence(DequeVariable), dict: _dict(DictVariable), collections.OrderedDict: _dict(DictVariable),
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
     range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _proxy,
-    types.FunctionType: _function, types.MethodType: _method, types.ModuleType: _module, functools.partial: _partial,
-    functools._lru_cache_wrapper: _lru_cache, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
-    **{t: _callable for t in C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
+    types.FunctionType: callables.wrap_function, types.MethodType: callables.wrap_method, types.ModuleType: callables.wrap_module,
+    functools.partial: callables.wrap_partial, functools._lru_cache_wrapper: callables.wrap_lru_cache, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
+    **{t: callables.wrap_callable for t in callables.C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
     **{t: _composed_iterator for t in (zip, enumerate, map, filter)},
 }  # fmt: skip
 BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
     (lambda v: isinstance(v, torch.Tensor), _tensor),
     (lambda v: isinstance(v, torch.nn.Module), _nn_module),
-    (lambda v: isinstance(v, type), _class),
+    (lambda v: isinstance(v, type), callables.wrap_known_class),
     (lambda v: isinstance(v, enum.Enum), _enum),
-    (lambda v: isinstance(v, types.ModuleType), _module),
+    (lambda v: isinstance(v, types.ModuleType), callables.wrap_module),
     (lambda v: isinstance(v, logging.Logger), _logger),
     (lambda v: isinstance(v, tuple) and (hasattr(v, "_fields") or hasattr(type(v), "n_sequence_fields")), _named_tuple),
     (lambda v: isinstance(v, (np.ndarray, np.generic)), _numpy),

@@ -90,7 +90,7 @@ class ContainerVariable(Variable):
 
     def getattr(self, tx, name):
         if name == "__class__":
-            from .builder import wrap_class
+            from .classes import wrap_class
 
             return wrap_class(tx, self.python_type())
         if hasattr(self.python_type(), name):

@@ -6,7 +6,7 @@ Upstream: ``torch/_dynamo/variables/torch.py`` and ``torch/_dynamo/trace_rules.p
 from __future__ import annotations
 
 import types
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 
@@ -80,6 +80,8 @@ def is_graph_value(var: Variable) -> bool:
 
 def torch_function(value: Any, source=None) -> Variable | None:
     """``value`` as a TorchVariable, or None when it is not torch's to handle (then it is inlined or breaks)."""
+    if _later:
+        _register_later(value)
     try:
         if value in HANDLERS:
             return TorchVariable(value, source)
@@ -107,27 +109,55 @@ class RefusedTorchVariable(TorchVariable):
 
 
 def handles(*functions: Any):
-    """Register a handler ``(tx, *args, **kwargs) -> Variable``; names that this torch does not have are skipped."""
+    """Register a handler ``(tx, *args, **kwargs) -> Variable``; a ``Later`` is found once its module is loaded."""
 
     def register(handler: Callable) -> Callable:
         for function in functions:
-            if function is not None:
+            if isinstance(function, Later):
+                _later.setdefault(function.module, []).append((function.path, handler))
+            else:
                 HANDLERS[function] = handler
         return handler
 
     return register
 
 
+class Later(NamedTuple):
+    """A dotted path below a package that torch loads at first use; asking for it now would load the package."""
+
+    module: str
+    path: str
+
+
+_later: dict[str, list[tuple[str, Callable]]] = {}  # package -> handlers to register when a value of it is met
+
+
 def named(*paths: str) -> list[Any]:
-    """Objects by dotted path from ``torch``; those missing in this version are left out."""
+    """Objects by dotted path from ``torch``, or a ``Later``; those missing in this version are left out."""
     found = []
     for path in paths:
-        value: Any = torch
-        for part in path.split("."):
-            value = getattr(value, part, None)
-        if value is not None:
+        package = path.split(".")[0]
+        if package in ("_dynamo", "onnx"):
+            found.append(Later(f"torch.{package}", path))
+        elif (value := _resolve(path)) is not None:
             found.append(value)
     return found
+
+
+def _resolve(path: str) -> Any:
+    value: Any = torch
+    for part in path.split("."):
+        value = getattr(value, part, None)
+    return value
+
+
+def _register_later(value: Any) -> None:
+    """Called with every value looked up: registers the handlers of its package, which is loaded if there is a value of it."""
+    module = getattr(value, "__module__", None)
+    for package in [p for p in _later if isinstance(module, str) and (module + ".").startswith(p + ".")]:
+        for path, handler in _later.pop(package):
+            if (function := _resolve(path)) is not None:
+                HANDLERS[function] = handler
 
 
 # -- answered while tracing --------------------------------------------------------------------------------------------

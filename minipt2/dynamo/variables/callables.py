@@ -1,0 +1,106 @@
+"""Wrapping what can be called: functions, methods, classes, C functions, partials, cached functions, and modules.
+
+Upstream: the callable cases of ``VariableBuilder`` in ``torch/_dynamo/variables/builder.py``.
+"""
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from ..source import AttrSource
+from . import builder
+from .base import Variable, unsupported
+from .builtin import HANDLERS, BuiltinVariable, load_handlers
+from .classes import ClassMethodVariable, ClassVariable, wrap_class
+from .containers import BoundMethodVariable
+from .functions import UserFunctionVariable, UserMethodVariable
+from .misc import LruCacheVariable, PartialVariable, PythonModuleVariable
+from .torch_functions import torch_function
+
+
+# -- functions and classes ---------------------------------------------------------------------------------------------
+def wrap_function(tx, value, source):
+    if source is not None:
+        if value.__closure__ or "<locals>" in value.__qualname__ or "<lambda>" in value.__qualname__:
+            tx.output.guard(source, "FUNC_CODE", value.__code__)
+        else:
+            tx.output.guard(source, "ID", value)
+    var = function_variable(value, source)
+    if isinstance(var, UserFunctionVariable):
+        tx.output.side_effects.track_existing(var, value)
+    return var
+
+
+def function_variable(value: types.FunctionType, source) -> Variable:
+    load_handlers()
+    if value in HANDLERS:
+        return BuiltinVariable(value, source)
+    return torch_function(value, source) or UserFunctionVariable(value, source)
+
+
+def wrap_method(tx, value, source):
+    if not isinstance(value.__func__, types.FunctionType):
+        return wrap_callable(tx, value, source)
+    if source is None:
+        return UserMethodVariable(function_variable(value.__func__, None), builder.from_constant(value.__self__))
+    tx.output.guard(source, "TYPE", type(value))
+    function = builder.wrap(tx, value.__func__, AttrSource(source, "__func__"))
+    return UserMethodVariable(function, builder.wrap(tx, value.__self__, AttrSource(source, "__self__")), source)
+
+
+def wrap_known_class(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    return wrap_class(tx, value, source)
+
+
+C_CALLABLES = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType,
+               types.MethodWrapperType, types.ClassMethodDescriptorType, torch._ops.OpOverload,
+               torch._ops.OpOverloadPacket)  # fmt: skip
+
+
+def wrap_callable(tx, value, source):
+    tx.output.guard(source, "ID", value) if stays(value) else tx.output.guard(source, "TYPE", type(value))
+    return callable_variable(value, source, tx)
+
+
+def stays(value: Any) -> bool:
+    """Whether reading the same attribute again gives the same object (bound C methods are made anew)."""
+    owner = getattr(value, "__self__", None)
+    return owner is None or isinstance(owner, (types.ModuleType, type))
+
+
+def callable_variable(value: Any, source, tx=None) -> Variable:
+    found = torch_function(value, source)
+    if found is not None:
+        return found
+    owner = getattr(value, "__self__", None)
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)):
+        if tx is None or source is None:
+            unsupported("MP303", f"the bound C method {value!r}")
+            return BoundMethodVariable(builder.wrap(tx, owner, AttrSource(source, "__self__")), value.__name__)
+    if isinstance(owner, type):
+        return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
+            owner, "__new__", None) else BuiltinVariable(value, source)
+    return BuiltinVariable(value, source)
+
+
+def wrap_module(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    return PythonModuleVariable(value, source)
+
+
+def wrap_partial(tx, value, source):
+    tx.output.guard(source, "TYPE", type(value))
+    parts = [builder.wrap(tx, getattr(value, n), AttrSource(source, n) if source is not None else None)
+             for n in ("func", "args", "keywords")]
+    var = PartialVariable(parts[0], parts[1].iterate(tx), {
+        k.as_python_constant(): v for k, v in parts[2].pairs(tx)}, source)
+    return tx.output.side_effects.track_existing(var, value) if source is not None else var
+
+
+def wrap_lru_cache(tx, value, source):
+    tx.output.guard(source, "ID", value)
+    inner = builder.wrap(tx, value.__wrapped__, AttrSource(source, "__wrapped__") if source is not None else None)
+    return LruCacheVariable(inner, value, source)
