@@ -27,6 +27,10 @@ TO_BOOL = frozenset("isnan isinf signbit logical_not logical_and logical_or eq n
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all", "welford")
 """Kinds for ``reduce``. ``welford`` yields (mean, m2); argmax/argmin yield int64 positions in the flattened reduction space, first wins; max/min propagate NaN."""
 
+DTYPES = frozenset((torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int8, torch.int16, torch.int32, torch.int64,
+                    torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.bool))
+"""What a loop can hold. Complex, quantised and 8-bit float tensors are left to eager kernels."""
+
 
 class Ops:
     """Forwards every op to the handler on top of the stack. Use the module attribute ``ops``."""

@@ -11,3 +11,9 @@ def test_complex_results_in_other_strides():
 
 def test_gradient_known_in_the_forward():
     check(torch.logdet, torch.empty(0, 0, requires_grad=True), grad=True)
+
+
+def test_dtypes_that_loops_cannot_hold():
+    check(lambda x: x.to(torch.float8_e4m3fn).view(2, 4).t().to(torch.float32) * 2, torch.randn(8))
+    check(lambda x: (x.float() + 1, torch.cat([x, x]).float()), torch.randn(8).to(torch.float8_e5m2))
+    check(lambda x: x.mul_(2j).real + 1, torch.randn(4, dtype=torch.complex64))

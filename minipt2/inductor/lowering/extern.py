@@ -13,6 +13,7 @@ from torch import fx
 
 from ... import trace
 from ...prims import kind
+from ...prims.core import Prim
 from ...shapes import size
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
@@ -74,6 +75,8 @@ def _deliberate(node: fx.Node) -> bool:
 @lru_cache(maxsize=None)
 def _unaliased(target: Any) -> Any:
     """A view operator's copying twin: a buffer never shares memory with another one unknown to the memory plan."""
+    if isinstance(target, Prim) and target.kind == "view":
+        return _Cloned(target)
     schema = getattr(target, "_schema", None)
     if schema is None or not any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
         return target

@@ -11,7 +11,7 @@ from torch import fx
 
 from ...shapes import size
 from ..ir import Input, Layout, Output, Recorder, TensorRef, loop_vars
-from ..ops import ops
+from ..ops import DTYPES, ops
 from .tensors import Lazy, Place, Stored, Target, Tensor, View
 
 
@@ -33,7 +33,7 @@ def _writable(g: Any, leaf: Any, target: Any) -> bool:
     if target is None or not isinstance(leaf, fx.Node) or isinstance(g.env[leaf], (bool, int, float, type(None))):
         return False
     value, layout = g.env[leaf], target.layout
-    return value.sizes == layout.sizes and value.dtype == layout.dtype and all(
+    return value.sizes == layout.sizes and value.dtype == layout.dtype and value.dtype in DTYPES and all(
         s != 0 or n == 1 for n, s in zip(layout.sizes, layout.strides))
 
 
