@@ -4,19 +4,17 @@ Upstream: ``torch._functorch._aot_autograd.graph_compile`` and ``torch._dynamo.b
 """
 from __future__ import annotations
 
-import warnings
 from typing import Any, Callable, Sequence
 
 from torch import fx
 
 from .. import trace as events
 from ..config import config
-from ..errors import Unsupported
 from ..prims.kinds import kind as prims_kind
 from ..prims.lazy import LazyGraphModule
 from .joint import Joint, capture
 from .partition import Kind, partition, storage_root
-from .runtime import Compiler, Plan, bind
+from .runtime import Compiler, Plan, bind, report_fallback
 from .simplify import drop_dead, output_node
 
 
@@ -63,10 +61,7 @@ def _fall_back(what: str, error: Exception) -> None:
     """Tell of a failure and go on, or raise it where a test wants to see it."""
     if config.raise_internal_errors:
         raise error
-    events.count("aot_fallbacks")
-    events.artifact("aot", "fallback", error)
-    reason = error if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
-    warnings.warn(f"minipt2 could not compile a {what} and runs it eagerly: {reason}", stacklevel=3)
+    report_fallback(f"compile a {what}", error)
 
 
 def _inputs(gm: fx.GraphModule) -> list[fx.Node]:
@@ -83,14 +78,15 @@ def _base_plan(joint: Joint) -> Plan:
     return Plan(None, joint.outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias)
 
 
-def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> None:
-    """Tell the compiler which outputs it may write straight into inputs: those that nothing else returned shares."""
+def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> bool:
+    """Tell the compiler which outputs it may write straight into inputs (those that nothing else returned shares); are there any?"""
     results = output_node(gm.graph).args[0]
     roots = [storage_root(r, kind) for r in results]
     inputs = _inputs(gm)
-    gm.meta["mutated_inputs"] = {
+    places = gm.meta["mutated_inputs"] = {
         o: i for o, i in enumerate(updates)
         if roots.count(roots[o]) == 1 and roots[o].op == "call_function" and inputs[i] not in roots}
+    return bool(places)
 
 
 def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
@@ -100,7 +96,7 @@ def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
     drop_dead(gm.graph)
     gm.recompile()
     gm.meta["outputs"] = len(output.args[0])
-    _allow_in_place(gm, joint.updates, kind)
+    plan.in_place = _allow_in_place(gm, joint.updates, kind)
     plan.forward = _compile(compiler, gm, "inference")
     return plan
 
@@ -119,7 +115,7 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
     plan.tangents = list(zip(joint.tangents, tangents))
     plan.reach = joint.reach
     plan.frozen = [i for i in range(joint.count) if i not in joint.tangents]
-    _allow_in_place(forward, joint.updates, kind)
+    plan.in_place = _allow_in_place(forward, joint.updates, kind)
     plan.forward = _compile(fw_compiler, forward, "forward")
     plan.compile_backward = lambda: _compile_backward(bw_compiler, backward)
     return plan

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
 import torch
 from torch import fx
 
-from ..errors import Minipt2Error
+from .. import trace as events
+from ..config import config
+from ..errors import Minipt2Error, Unsupported
 from .functionalize import same_strides
 from .joint import Output
 
@@ -52,6 +55,8 @@ class Plan:
     reach: list[int] = field(default_factory=list)
     """For each input, the tangents that its gradient depends on, as bits."""
     compile_backward: Callable[[], Callable[[list], Sequence[Any]]] | None = None
+    in_place: bool = False
+    """Whether ``forward`` may write into its inputs itself: it cannot be started over."""
     may_alias: list[int] = field(default_factory=list)
     """Written inputs that some call might pass in the storage of another input."""
     _backward: Callable[[list], Sequence[Any]] | None = None
@@ -97,6 +102,14 @@ def put_back(inputs: list[torch.Tensor], contents: Sequence[torch.Tensor]) -> No
     if pairs:
         with torch.no_grad():
             torch._foreach_copy_(*map(list, zip(*pairs)))
+
+
+def report_fallback(what: str, error: Exception) -> None:
+    """Count and tell that eager kernels do what compiled code could not."""
+    events.count("aot_fallbacks")
+    events.artifact("aot", "fallback", error)
+    reason = error if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+    warnings.warn(f"minipt2 could not {what}, which therefore runs eagerly: {reason}", stacklevel=3)
 
 
 def _output(spec: Output, args: tuple, values: Sequence[Any]) -> Any:
@@ -180,7 +193,7 @@ def _overlaps(plan: Plan, args: tuple) -> bool:
 def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
     """The function to call: ``run(*args) -> tuple`` of the user's outputs.
 
-    ``eager`` runs instead when written inputs turn out to share storage.
+    ``eager`` runs instead when written inputs turn out to share storage, and again where compiled code fails.
     """
     straight = not plan.histories and plan.outputs == [Output("value", i) for i in range(plan.count)]
     if plan.tangents:
@@ -191,9 +204,26 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
         run = _plain(plan.forward)
     else:
         run = lambda *args: plan.finish(args, plan.run(args))  # noqa: E731
+    if not plan.in_place:
+        run = _or_eager(run, eager)
     if not plan.may_alias:
         return run
     return lambda *args: tuple(eager(*args)) if _overlaps(plan, args) else run(*args)
+
+
+def _or_eager(run: Callable[..., tuple], eager: Callable[..., Any]) -> Callable[..., tuple]:
+    """``run``; where it raises, eager kernels say whether the fault is the user's (theirs is then the exception) or ours."""
+    def guarded(*args: Any) -> tuple:
+        try:
+            return run(*args)
+        except Exception as error:
+            if config.raise_internal_errors:
+                raise
+            fault = error
+        results = tuple(eager(*args))
+        report_fallback("run a compiled graph", fault)
+        return results
+    return guarded
 
 
 def _plain(forward: Callable[[list], Sequence[Any]]) -> Callable[..., tuple]:

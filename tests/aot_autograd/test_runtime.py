@@ -198,3 +198,21 @@ def test_a_failing_compiler_never_reaches_the_user(which):
         out.sum().backward()
     torch.testing.assert_close(out, a.sin())
     torch.testing.assert_close(a.grad, a.cos())
+
+
+def test_a_compiled_graph_that_fails_is_run_eagerly():
+    def broken(gm, fakes):
+        def run(args):
+            raise ZeroDivisionError("ours")
+        return run
+
+    a, i = torch.randn(3, requires_grad=True), torch.tensor([0, 2])
+    run = aot_compile(graph_of(lambda t, k: (t[k].sin(),), 2), [a, i], fw_compiler=broken)
+    with config.patch(raise_internal_errors=False):
+        with pytest.warns(UserWarning, match="ZeroDivisionError: ours"):
+            out = run(a, i)[0]
+        with pytest.raises(IndexError):  # the user's own fault, as eager says it
+            run(a, i + 1)
+    torch.testing.assert_close(out, a[i].sin())
+    out.sum().backward()
+    torch.testing.assert_close(a.grad, torch.tensor([1.0, 0, 1]) * a.detach().cos())
