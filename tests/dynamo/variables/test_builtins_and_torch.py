@@ -7,6 +7,9 @@ import functools
 import logging
 import math
 import operator
+import pathlib
+import subprocess
+import sys
 import typing
 import warnings
 
@@ -15,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import minipt2
 from minipt2 import trace
 from minipt2.dynamo import optimize
 from minipt2.errors import Unsupported
@@ -317,3 +321,18 @@ def test_one_graph_serves_layers_of_one_class():
     x = X.clone().requires_grad_()  # as the layers' outputs do
     torch.testing.assert_close(optimize(model, recorder)(x), model(x))
     assert len(recorder.graphs) == 1
+
+
+def test_import_leaves_what_torch_loads_lazily_alone():
+    """Handlers of functions below ``torch._dynamo`` are registered when a value from there is met, not before."""
+    program = """if True:
+        import sys, minipt2, torch
+        from minipt2.dynamo.variables.torch_functions import torch_function
+        assert not {"torch._dynamo", "torch.onnx", "torch._inductor"} & set(sys.modules)
+        assert torch_function(len) is None
+        import torch._dynamo
+        assert torch_function(torch._dynamo.graph_break) is not None
+        import torch.onnx
+        assert torch_function(torch.onnx.is_in_onnx_export).call(None, [], {}).as_python_constant() is False
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=pathlib.Path(minipt2.__file__).parents[1])
