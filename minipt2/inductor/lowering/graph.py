@@ -25,8 +25,8 @@ from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tens
 
 MAX_READS, MAX_OPS, REUSE_OPS = 12, 64, 10
 """A closure that reads more buffers or is longer than this is realised; from REUSE_OPS on, one that is read more than once."""
-SPREAD = 16
-"""Repetitions by broadcasting from which on a computed value is realised."""
+SPREAD, SPREAD_NUMEL = 16, 1 << 18
+"""Repetitions by broadcasting, and elements they make, from which on a computed value is realised (a kernel of its own costs a call)."""
 VIEWS = frozenset("reshape permute broadcast_in_dim slice flip".split())
 
 
@@ -357,7 +357,7 @@ def _spreads(node: fx.Node) -> bool:
     if getattr(node.target, "name", None) != "broadcast_in_dim":
         return False
     small, large = (size(math.prod(n.meta["val"].shape)) for n in (node.args[0], node))
-    return small.is_Integer and large.is_Integer and large >= SPREAD * small
+    return small.is_Integer and large.is_Integer and large >= max(SPREAD * small, SPREAD_NUMEL)
 
 
 def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:
