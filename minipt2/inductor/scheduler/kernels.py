@@ -37,18 +37,19 @@ class Kernel:
         return tuple(dict.fromkeys(n.buffer.stack[-1] for n in self.group.nodes if n.buffer.stack))
 
     @cached_property
-    def _touched(self) -> tuple[dict[str, set[Any]], dict[str, set[Any]]]:
+    def _touched(self) -> tuple[dict[str, set[Any]], dict[str, set[Any]], dict[str, int]]:
+        """(indices loaded, stores made) by buffer name, and the place of each buffer's last load."""
         from .nodes import walk
         loads: dict[str, set[Any]] = defaultdict(set)
         stores: dict[str, set[Any]] = defaultdict(set)
-        for i in walk(self.flat.instrs):
-            if i.op == "load":
+        last: dict[str, int] = {}
+        for place, i in enumerate(walk(self.flat.instrs)):
+            if i.op == "load" or i.op == "store" and i.args[3] is not None:
                 loads[i.args[0]].add(i.args[1])
-            elif i.op == "store":
-                stores[i.args[0]].add((i.args[1], i.args[3], i.id))
-                if i.args[3] is not None:
-                    loads[i.args[0]].add(i.args[1])
-        return loads, stores
+                last[i.args[0]] = place
+            if i.op == "store":
+                stores[i.args[0]].add((i.args[1], i.args[3], i.id, place))
+        return loads, stores, last
 
     def reads(self) -> set[str]:
         return set(self._touched[0])
@@ -58,14 +59,14 @@ class Kernel:
 
     def in_place_pairs(self) -> dict[str, list[str]]:
         """For each buffer written here, the buffers it may be written over: read only at the index of the store, and not after it."""
-        loads, stores = self._touched
+        loads, stores, last = self._touched
         pairs: dict[str, list[str]] = {}
         for name, made in stores.items():
             if len(made) != 1:
                 continue
-            (index, mode, ident), = made
+            (index, mode, ident, place), = made
             if mode is None and self.flat.stage[ident] == self.flat.stages - 1 and index.is_affine():
-                pairs[name] = [other for other, at in loads.items() if other != name and at == {index}]
+                pairs[name] = [other for other, at in loads.items() if other != name and at == {index} and last[other] < place]
         return pairs
 
 
