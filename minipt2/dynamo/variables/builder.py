@@ -32,6 +32,8 @@ from .lists import DequeVariable, ListVariable, NamedTupleVariable, RangeVariabl
 from .misc import (
     FROZEN_TYPES,
     FrozenVariable,
+    NUMPY_FUNCTIONS,
+    NumpyFunctionVariable,
     NumpyVariable,
     PythonModuleVariable,
     UnknownVariable,
@@ -39,7 +41,7 @@ from .misc import (
 )
 from .nn_module import NNModuleVariable
 from .sets import FrozenSetVariable, SetVariable
-from .user_objects import UserObjectVariable
+from .user_objects import HEAP_TYPE, UserObjectVariable
 
 COPYABLE_ITERATORS = tuple(type(iter(x)) for x in ((), [], range(0), {}, {}.values(), {}.items(), set(), "")) + (
     type(reversed([])),)  # fmt: skip
@@ -94,6 +96,8 @@ def from_constant(value: Any) -> Variable:
         return callables.callable_variable(value, None)
     if isinstance(value, FROZEN_TYPES):
         return FrozenVariable(value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return NumpyVariable(value)
     if isinstance(value, (torch.Tensor, torch.nn.Module, types.GeneratorType)):
         unsupported("MP209", f"a {type(value).__name__} that is not reachable from the frame")
     return UserObjectVariable(type(value), real=value)
@@ -232,7 +236,7 @@ def _user_object(tx, value, source):
     from .construct import payload_base
 
     cls = type(value)
-    if not cls.__flags__ & (1 << 9) or isinstance(value, OPAQUE):  # a C type
+    if not cls.__flags__ & HEAP_TYPE and cls is not types.SimpleNamespace or isinstance(value, OPAQUE):  # a C type
         return _unknown(tx, value, source)
     _type_guard(tx, value, source)
     if source is not None:
@@ -269,8 +273,10 @@ def _weakref(tx, value, source):
 
 
 def _numpy(tx, value, source):
-    if isinstance(value, np.generic) and source is not None:
-        tx.output.guard(source, "TYPE", type(value))
+    if isinstance(value, NUMPY_FUNCTIONS):
+        tx.output.guard(source, "ID", value)
+        return NumpyFunctionVariable(value, source)
+    tx.output.guard(source, "CONST" if isinstance(value, np.generic) else "TYPE", value if isinstance(value, np.generic) else type(value))
     return NumpyVariable(value, source)
 
 
@@ -328,7 +334,7 @@ BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
     (lambda v: isinstance(v, types.ModuleType), callables.wrap_module),
     (lambda v: isinstance(v, logging.Logger), _logger),
     (lambda v: isinstance(v, tuple) and (hasattr(v, "_fields") or hasattr(type(v), "n_sequence_fields")), _named_tuple),
-    (lambda v: isinstance(v, (np.ndarray, np.generic)), _numpy),
+    (lambda v: isinstance(v, (np.ndarray, np.generic, *NUMPY_FUNCTIONS)), _numpy),
     (lambda v: isinstance(v, FROZEN_TYPES), _frozen),
     (lambda v: isinstance(v, (int, float, str, bytes)), _enum),
 ]

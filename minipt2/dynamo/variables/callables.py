@@ -16,7 +16,7 @@ from .builtin import HANDLERS, BuiltinVariable, load_handlers
 from .classes import ClassMethodVariable, ClassVariable, wrap_class
 from .containers import BoundMethodVariable
 from .functions import UserFunctionVariable, UserMethodVariable
-from .misc import LruCacheVariable, PartialVariable, PythonModuleVariable
+from .misc import LruCacheVariable, NumpyFunctionVariable, PartialVariable, PythonModuleVariable
 from .torch_functions import torch_function
 
 
@@ -75,6 +75,8 @@ def callable_variable(value: Any, source, tx=None) -> Variable:
     found = torch_function(value, source)
     if found is not None:
         return found
+    if (getattr(value, "__module__", None) or "").partition(".")[0] == "numpy":
+        return NumpyFunctionVariable(value, source)
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
         if tx is None or source is None:

@@ -10,11 +10,13 @@ import enum
 import types
 from typing import Any, Callable
 
+import numpy as np
 import torch
 
+from . import torch_functions
 from .base import Variable, unsupported
-from .classes import MISSING, ClassVariable, class_member, is_exception, lookup, note_class_source, user_defined
-from .containers import ContainerVariable, const, constants, fold, new, none, observed
+from .classes import ClassVariable, class_member, is_exception, lookup, note_class_source, user_defined
+from .containers import ContainerVariable, constants, fold, new, observed
 from .dict_views import DefaultDictVariable
 from .dicts import DictVariable
 from .lists import DequeVariable, ListVariable, NamedTupleVariable, TupleVariable
@@ -28,7 +30,7 @@ PAYLOADS: dict[type, Callable[[], ContainerVariable]] = {
 }  # fmt: skip
 IMMUTABLE = (tuple, frozenset)
 VALUE_TYPES = (int, float, str, bytes, complex)
-FOLDED_CLASSES = {torch.finfo, torch.iinfo, torch.device, torch.dtype, slice, range, types.SimpleNamespace} - {types.SimpleNamespace}
+FOLDED_CLASSES = {torch.finfo, torch.iinfo, torch.device, torch.dtype, slice, range}
 
 
 def payload_base(cls: type) -> type | None:
@@ -47,6 +49,10 @@ def construct(tx, cls_var: ClassVariable, args: list[Variable], kwargs: dict[str
         return HANDLERS[cls](tx, *args, **kwargs)
     if cls in CONTEXT_CLASSES:
         return CONTEXT_CLASSES[cls](tx, *args, **kwargs)
+    if cls in torch_functions.HANDLERS:
+        return torch_functions.HANDLERS[cls](tx, *args, **kwargs)
+    if issubclass(cls, np.generic):
+        return _folded(cls, args, kwargs)
     if isinstance(cls, enum.EnumMeta):
         return _folded(cls, args, kwargs)
     if cls in FOLDED_CLASSES:
@@ -209,6 +215,3 @@ def make_deque_object(cls: type, contents: tuple) -> Any:
     obj = collections.deque.__new__(cls)
     collections.deque.extend(obj, contents)
     return obj
-
-
-__all__ = ["construct", "bare_instance", "object_new", "payload_base", "payload_maker", "MISSING", "none", "const"]

@@ -12,7 +12,9 @@ import functools
 import importlib.util
 import inspect
 import itertools
+import operator
 import os
+import re
 import time
 import types
 import typing
@@ -26,7 +28,7 @@ from .containers import const, constants, fold, new, none, observed
 from .dicts import DictVariable
 from .iterators import items_of
 from .itertools_functions import chain_from_iterable
-from .lists import ListVariable, SequenceVariable, TupleVariable
+from .lists import ListVariable, TupleVariable
 from .misc import PartialVariable
 from .effects import warn
 from .operators import binary_op
@@ -89,23 +91,26 @@ def cmp_to_key(tx, fn):
 # -- copies ------------------------------------------------------------------------------------------------------------
 @handles(copy.copy)
 def copy_(tx, x):
-    if x.is_constant() and not isinstance(x, (SequenceVariable, DictVariable, SetVariable)):
-        return x
-    if isinstance(x, (ListVariable, DictVariable, SetVariable)):
-        return x.call_method(tx, "copy", [], {})
-    if isinstance(x, TupleVariable):
-        return x
     from .object_protocol import ObjectDictVariable
     from .user_objects import UserObjectVariable
 
-    if type(x) is UserObjectVariable and x.payload is None and not x.has_method(tx, "__copy__"):
-        if x.cls.__reduce_ex__ is object.__reduce_ex__ and not x.has_method(tx, "__getstate__" if not hasattr(
-                object, "__getstate__") else "__setstate__") and x.cls.__dictoffset__:
-            clone = new(tx, UserObjectVariable(x.cls))
-            for key, value in ObjectDictVariable(x).pairs(tx):
-                tx.output.side_effects.store_attr(clone, key.as_python_constant(), value)
-            return clone
-    unsupported("MP303", f"copy.copy of {x.describe()}")
+    if isinstance(x, (ListVariable, DictVariable, SetVariable)):
+        return x.call_method(tx, "copy", [], {})
+    if isinstance(x, TupleVariable) or x.is_constant():
+        return x
+    if type(x) is UserObjectVariable and x.payload is None and copied_by_dict(x.cls):
+        clone = new(tx, UserObjectVariable(x.cls))
+        for key, value in ObjectDictVariable(x).pairs(tx):
+            tx.output.side_effects.store_attr(clone, key.as_python_constant(), value)
+        return clone
+    unsupported("MP303", f"copy.copy of {x.describe()}", "copy outside the compiled code")
+
+
+def copied_by_dict(cls: type) -> bool:
+    """Whether ``copy.copy`` of an instance makes an empty one and copies its ``__dict__``, no more and no less."""
+    custom = ("__copy__", "__reduce__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__")
+    plain = all(getattr(cls, name, None) is getattr(object, name, None) for name in custom)
+    return plain and cls.__reduce_ex__ is object.__reduce_ex__ and cls.__new__ is object.__new__
 
 
 @handles(copy.deepcopy)
@@ -175,7 +180,8 @@ def _folding(function: Callable) -> Callable:
 
 for _function in (typing.get_origin, typing.get_args, typing.get_type_hints, inspect.isfunction, inspect.isclass,
                   inspect.getfullargspec, os.path.join, os.path.exists, os.path.basename, os.path.dirname, os.getcwd, os.getenv,
-                  importlib.util.find_spec, torch._utils._get_device_index):  # fmt: skip
+                  importlib.util.find_spec, re.match, re.search, re.sub, re.findall, re.split,
+                  re.fullmatch, re.compile, torch._utils._get_device_index):  # fmt: skip
     HANDLERS[_function] = _folding(_function)
 for _function in (time.time, time.perf_counter, time.monotonic, time.time_ns, time.process_time, time.sleep):
     def _refuse(tx, *args, _name=_function.__name__, **kwargs):
@@ -210,9 +216,72 @@ def namedtuple(tx, *args, **kwargs):
     unsupported("MP305", "a named tuple class made while tracing", "define classes outside the compiled code")
 
 
-@handles(collections.Counter)
-def counter(tx, iterable=None, **kwargs):
-    unsupported("MP303", "collections.Counter")
+@handles(collections._count_elements)
+def count_elements(tx, mapping, iterable):
+    """What ``collections.Counter`` counts with."""
+    for item in items_of(tx, iterable):
+        before = mapping.call_method(tx, "get", [item, const(0)], {})
+        mapping.call_method(tx, "__setitem__", [item, binary_op(tx, "add", before, const(1))], {})
+    return none()
+
+
+# -- operator's makers of functions ------------------------------------------------------------------------------------
+class MadeFunction(Variable):
+    """``operator.itemgetter(...)`` and its kin: what they do is ``apply(tx, object)``."""
+
+    def __init__(self, maker: type, args: list[Variable], apply: Callable[[Any, Variable], Variable], kwargs=None, source=None):
+        super().__init__(source)
+        self.maker, self.args, self.kwargs, self.apply = maker, args, kwargs or {}, apply
+
+    def python_type(self) -> type:
+        return self.maker
+
+    def children(self):
+        return (*self.args, *self.kwargs.values())
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        return self.apply(tx, args[0])
+
+    def reconstruct(self, cg) -> None:
+        cg.call_const(self.maker, self.args, self.kwargs)
+
+
+def _one_or_tuple(tx, results: list[Variable]) -> Variable:
+    return results[0] if len(results) == 1 else tx.tuple(results)
+
+
+@handles(operator.itemgetter)
+def itemgetter(tx, *keys):
+    return MadeFunction(operator.itemgetter, list(keys), lambda tx, obj: _one_or_tuple(
+        tx, [binary_op(tx, "getitem", obj, key) for key in keys]))
+
+
+@handles(operator.attrgetter)
+def attrgetter(tx, *names):
+    def apply(tx, obj):
+        return _one_or_tuple(tx, [functools.reduce(lambda o, part: o.getattr(tx, part), n.as_python_constant().split("."), obj)
+                                  for n in names])
+
+    return MadeFunction(operator.attrgetter, list(names), apply)
+
+
+@handles(operator.methodcaller)
+def methodcaller(tx, name, *args, **kwargs):
+    return MadeFunction(operator.methodcaller, [name, *args], lambda tx, obj: obj.call_method(
+        tx, name.as_python_constant(), list(args), kwargs), kwargs)
+
+
+@handles(types.SimpleNamespace)
+def simple_namespace(tx, **kwargs):
+    from .user_objects import UserObjectVariable
+
+    obj = new(tx, UserObjectVariable(types.SimpleNamespace))
+    for name, value in kwargs.items():
+        tx.output.side_effects.store_attr(obj, name, value)
+    return obj
 
 
 @handles(contextlib.suppress)
@@ -270,6 +339,3 @@ def tree_leaves(tx, tree, is_leaf=None):
 
     _map_structure(tx, keep, tree)
     return new(tx, ListVariable(leaves))
-
-
-__all__ = ["HANDLERS", "CLASS_METHODS", "binary_op"]

@@ -236,6 +236,44 @@ class NumpyVariable(Variable):
         cg.load_const(self.value)
 
 
+class NumpyFunctionVariable(Variable):
+    """A function or ufunc of NumPy: folded on constants (``np.prod(x.shape)``), a break otherwise."""
+
+    def __init__(self, fn: Any, source=None):
+        super().__init__(source)
+        self.fn = fn
+
+    def python_type(self) -> type:
+        return type(self.fn)
+
+    def as_python_constant(self):
+        return self.fn
+
+    def truth(self, tx) -> bool:
+        return True
+
+    def call(self, tx, args, kwargs):
+        values = [known_to_numpy(v) for v in (*args, *kwargs.values())]
+        if (getattr(self.fn, "__module__", None) or "numpy").startswith("numpy.random") or any(v is MISSING for v in values):
+            unsupported("MP316", f"call of numpy's {getattr(self.fn, '__name__', self.fn)}", "use the torch function in compiled code")
+        return fold(self.fn, *values[:len(args)], **dict(zip(kwargs, values[len(args):])))
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.fn)
+
+
+MISSING = object()
+NUMPY_FUNCTIONS = (np.ufunc, type(np.prod))
+
+
+def known_to_numpy(var: Variable) -> Any:
+    """The value NumPy would see, if it is known: a constant, or an array that was folded from constants."""
+    if isinstance(var, NumpyVariable) and var.source is None:
+        return var.value
+    known = constants(var)
+    return MISSING if known is None else known[0]
+
+
 class WeakRefVariable(Variable):
     """A ``weakref.ref``: calling it gives the object, guarded to stay what it is."""
 

@@ -14,6 +14,7 @@ from torch import fx
 from .base import Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
+from .known_truth import known_truth
 
 if TYPE_CHECKING:
     from ..emit import Emitter
@@ -168,6 +169,9 @@ class TensorVariable(Variable):
         return self.value.shape[0]
 
     def truth(self, tx) -> bool:
+        known = known_truth(self.node)
+        if known is not None:
+            return known
         unsupported(
             "MP101", f"data-dependent branch on {self.describe()}",
             "use torch.where, or compute the condition outside the compiled code",

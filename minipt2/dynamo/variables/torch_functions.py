@@ -13,6 +13,7 @@ import torch
 from .base import Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, none, observed
 from .tensor import TensorVariable
+from .tuples import SizeVariable
 
 LEAF_MODULES = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_internal", "torch.special", "torch.linalg",
                           "torch.fft", "torch._lobpcg", "torch._linalg_utils", "torch.signal.windows.windows"))  # fmt: skip
@@ -21,6 +22,7 @@ C_MODULES = frozenset(("torch._C._nn", "torch._C._special", "torch._C._linalg", 
 OPERATORS = frozenset(f for n in dir(torch._C._VariableFunctions) if isinstance(
     f := getattr(torch._C._VariableFunctions, n), types.BuiltinFunctionType))  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Variable]] = {}
+_manual_seed = torch.random.manual_seed
 
 
 class TorchVariable(Variable):
@@ -82,6 +84,8 @@ def torch_function(value: Any, source=None) -> Variable | None:
     """``value`` as a TorchVariable, or None when it is not torch's to handle (then it is inlined or breaks)."""
     if _later:
         _register_later(value)
+    if getattr(value, "__wrapped__", None) is _manual_seed:  # what loading upstream's dynamo turns torch.manual_seed into
+        value = _manual_seed
     try:
         if value in HANDLERS:
             return TorchVariable(value, source)
@@ -298,7 +302,7 @@ def _refuse(code: str, what: str, advice: str) -> Callable:
 for _path in ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_state", "random.manual_seed", "random.seed",
               "random.get_rng_state", "random.set_rng_state", "cuda.manual_seed", "cuda.manual_seed_all", "cuda.synchronize",
               "cuda.empty_cache", "save", "load", "set_default_dtype", "set_default_device", "set_num_threads", "set_printoptions",
-              "use_deterministic_algorithms", "set_float32_matmul_precision", "from_numpy", "set_grad_enabled_", "frombuffer",
+              "use_deterministic_algorithms", "set_float32_matmul_precision", "set_grad_enabled_", "frombuffer",
               "_dynamo.graph_break", "utils.data.get_worker_info", "cuda.memory_allocated", "cuda.stream", "from_dlpack"):  # fmt: skip
     handles(*named(_path))(_refuse("MP312", f"torch.{_path}", "call it outside the compiled code"))
 for _path in ("autograd.grad", "autograd.backward", "autograd.functional.jacobian", "autograd.functional.hessian"):
@@ -313,6 +317,8 @@ def _tensor_maker(function: Callable) -> Callable:
     def handler(tx, data, *args, **kwargs):
         from .misc import NumpyVariable, UnknownVariable
 
+        if isinstance(data, NumpyVariable) and data.source is None:
+            return from_array(tx, function, data.value, args, kwargs)
         if isinstance(data, (NumpyVariable, UnknownVariable)) and not data.is_constant():
             unsupported("MP316", f"torch.{function.__name__} of {data.describe()}", "make tensors outside the compiled code")
         if not isinstance(data, TensorVariable) and _holds_tensor(data):
@@ -320,6 +326,51 @@ def _tensor_maker(function: Callable) -> Callable:
         return tx.output.call(tx, function, [data, *args], kwargs)
 
     return handler
+
+
+def from_array(tx, function: Callable, array: Any, args, kwargs) -> Variable:
+    """A tensor from an array folded while tracing: a constant of the graph, copied so that every call gets its own."""
+    known = constants(*args, *kwargs.values())
+    if known is None:
+        unsupported("MP316", f"torch.{function.__name__} of an array with arguments not known while tracing")
+    value = fold_value(function, array, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
+    return tx.output.literal_tensor(value.clone()).call_method(tx, "clone", [], {})
+
+
+def fold_value(function: Callable, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # the traced program's own error
+        raise observed(type(error), *error.args) from None
+
+
+@handles(torch.from_numpy)
+def from_numpy(tx, array):
+    from .misc import NumpyVariable
+
+    if isinstance(array, NumpyVariable) and array.source is None:
+        return from_array(tx, torch.from_numpy, array.value, [], {})
+    unsupported("MP316", "torch.from_numpy of an array from outside", "convert arrays outside the compiled code")
+
+
+def legacy_tensor(dtype: torch.dtype | None) -> Callable:
+    """``torch.Tensor(...)``, ``torch.LongTensor(...)``: data, or sizes of an uninitialised tensor."""
+
+    def handler(tx, *args, **kwargs):
+        kind = const(dtype or torch.get_default_dtype())
+        if len(args) == 1 and not kwargs and not args[0].is_constant() or args and isinstance(args[0].as_proxy(), (list, tuple)):
+            if isinstance(args[0], TensorVariable) or _holds_tensor(args[0]) or isinstance(args[0], SizeVariable):
+                unsupported("MP306", "a legacy tensor constructor of a tensor or size", "use torch.tensor, torch.empty or .to()")
+            return tx.output.call(tx, torch.tensor, [args[0]], {"dtype": kind})
+        return tx.output.call(tx, torch.empty, [tx.tuple(args)], {**kwargs, "dtype": kind})
+
+    return handler
+
+
+LEGACY = {torch.Tensor: None, torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64, torch.HalfTensor: torch.float16,
+          torch.LongTensor: torch.int64, torch.IntTensor: torch.int32, torch.BoolTensor: torch.bool, torch.ByteTensor: torch.uint8}
+for _class, _dtype in LEGACY.items():
+    HANDLERS[_class] = legacy_tensor(_dtype)
 
 
 def _holds_tensor(var: Variable) -> bool:

@@ -16,6 +16,7 @@ from .constant import ConstantVariable
 from .containers import ContainerVariable, const, none, note_mutation, observed
 from .sources import RawDictSource
 
+HEAP_TYPE = 1 << 9  # CPython's flag of classes made by a class statement
 REFLECTED = {"add": "radd", "sub": "rsub", "mul": "rmul", "truediv": "rtruediv", "floordiv": "rfloordiv", "mod": "rmod",
              "pow": "rpow", "matmul": "rmatmul", "and_": "rand", "or_": "ror", "xor": "rxor", "lshift": "rlshift",
              "rshift": "rrshift", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -344,7 +345,7 @@ class UserObjectVariable(Variable):
         if self.real is not None:
             cg.load_const(self.real)
         elif self.payload is None:
-            cg.call_const(object.__new__, [const(self.cls)])
+            cg.call_const(object.__new__ if self.cls.__flags__ & HEAP_TYPE else self.cls.__new__, [const(self.cls)])
         else:
             from .construct import payload_maker
 

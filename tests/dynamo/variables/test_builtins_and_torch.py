@@ -1,18 +1,22 @@
 """Builtins, operators, text, functions of the standard library, torch functions, contexts, and what must break."""
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import functools
 import logging
 import math
 import operator
+import re
+import types
 import pathlib
 import subprocess
 import sys
 import typing
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -182,7 +186,7 @@ BREAKS = {
     "MP102": lambda x: x * x.sum().item(),
     "MP302": lambda x: (print("printed"), x + 1)[1],
     "MP304": lambda x: (id(x), x + 1)[1],
-    "MP312": lambda x: (torch.manual_seed(0), x + 1)[1],
+    "MP312": lambda x: (torch.set_num_threads(torch.get_num_threads()), x + 1)[1],
     "MP313": lambda x: torch.vmap(lambda r: r + 1)(x),
 }
 
@@ -336,3 +340,44 @@ def test_import_leaves_what_torch_loads_lazily_alone():
         assert torch_function(torch.onnx.is_in_onnx_export).call(None, [], {}).as_python_constant() is False
     """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=pathlib.Path(minipt2.__file__).parents[1])
+
+
+def library(x):
+    counted = collections.Counter([1, 1, 2])
+    space = types.SimpleNamespace(a=x, b=2)
+    space.c = space.b + 1
+    return (x + space.c, sorted([(1, "b"), (2, "a")], key=operator.itemgetter(1)), operator.attrgetter("b")(space), operator.methodcaller("upper")("x"), dict(counted), counted[5],
+            re.sub("a", "b", "aa"), re.match(r"(\d+)", "12a").group(1), copy.copy(space.b), list(counted))
+
+
+def numpy_constants(x):
+    return (x * np.prod(x.shape) + np.sqrt(16), torch.from_numpy(np.arange(3)), torch.tensor(np.linspace(0, 1, 3)), x * np.float32(2), np.float64(2) * x, int(np.ceil(2.5)),
+            torch.Tensor([1.0, 2.0]), torch.LongTensor([3]), torch.tensor([[1, 2], [3, 4]], dtype=torch.float32), torch.as_tensor(2.5), torch.tensor(x.shape[0]))
+
+
+@pytest.mark.parametrize("fn", [library, numpy_constants], ids=lambda f: f.__name__)
+def test_libraries(fn):
+    check(fn, X)
+
+
+def test_layer_drop_that_is_off_is_no_branch_on_data():
+    def fn(x):
+        if torch.rand([]) < 0.0:
+            return x
+        r = torch.rand([])
+        if 0 > r:
+            return x
+        return x + torch.rand(2, 3) * (1 if torch.rand([]) >= 0 else 2)
+
+    torch.manual_seed(3)
+    expected, after = fn(X), torch.rand(1)
+    torch.manual_seed(3)
+    got = optimize(fn, Recorder(), fullgraph=True)(X)
+    assert torch.equal(got, expected) and torch.equal(torch.rand(1), after)
+
+    def changed(x):
+        r = torch.rand([])
+        r.sub_(2)
+        return x if r < 0 else -x
+
+    assert torch.equal(optimize(changed, Recorder())(X), X)
