@@ -11,7 +11,9 @@ import torch
 
 from ..ir import Instr
 from ..scheduler.affine import Index
-from .c_openmp_ops import STORAGE, cast
+from ..scheduler.costs import cost
+from ..scheduler.flat import uses
+from .c_openmp_ops import STORAGE, VALUE, cast
 from .c_openmp_plan import Plan
 from .c_openmp_reduce import Accumulator
 from .c_openmp_values import Loop, Target, Writer
@@ -21,6 +23,8 @@ FEW = 8
 """Iterations of parallel loops below which threads would be left without work."""
 BLOCK = 2048
 """Elements of an inner loop given to a thread at a time."""
+HOIST_LENGTH, HOIST_COST = 2048, 3
+"""Longest innermost loop, and cheapest computation along it, that is done once for all outer iterations."""
 TILE_ROWS, TILE_COLUMNS = 16, 64
 """A tile of a transposed operand; ``mp_turn`` knows the second."""
 LINE = 64
@@ -54,6 +58,7 @@ def _pointwise(w: Writer) -> None:
         return
     loops = {v: Loop(v, str(n)) for v, n in plan.outer}
     last = vars[-1]
+    _hoist(w, targets)
     free = [v for v in vars if not _collides(w, v)]
     order = [loops[v] for v in vars]
     across = _walked_across(w, vars)
@@ -74,6 +79,32 @@ def _pointwise(w: Writer) -> None:
         else:
             order[-1].pragma = "#pragma omp simd" + w.bad_clause()
     w.nest(order, targets, perfect)
+
+
+def _hoist(w: Writer, targets: list[Target]) -> None:
+    """Compute once, into arrays, what changes along the innermost loop only (scales per channel, positions and weights of an interpolation)."""
+    last, n = w.plan.outer[-1]
+    if n > HOIST_LENGTH or w.plan.rows < 8 * n:
+        return
+    ids = w.closure([k for t in targets for k in t.needs])
+    variables = w.variables(ids)
+    price: dict[int, int] = {}
+    for id in ids:
+        i = w.by_id[id]
+        price[id] = cost(i.op, i.dtype) + sum(price.get(u, 0) for u in set(uses(i)))
+    alone = {id for id in ids if variables[id] == {last} and w.by_id[id].op not in ("load", "constant", "index_expr")}
+    used = {u for id in ids if id not in alone for u in uses(w.by_id[id])} | {k for t in targets for k in t.needs}
+    hoisted = [id for id in ids if id in alone and id in used and price[id] >= HOIST_COST]
+    if not hoisted or len(hoisted) > 8:
+        return
+    stores = []
+    for id in hoisted:
+        i = w.by_id[id]
+        ctype = w.itype if i.op == "indirect" else "int" if i.dtype is torch.bool else VALUE[i.dtype]
+        w.line(f"{ctype} h{w.order[id]}[{n}] __attribute__((aligned(64)));")
+        stores.append(Target(w.order[id], [id], lambda x, k=w.order[id]: [f"h{k}[{last}] = {x};"], deep=True))
+    w.nest([Loop(last, str(n), pragma="#pragma omp simd" + w.bad_clause())], stores)
+    w.arrays.update({id: (f"h{w.order[id]}[{last}]", frozenset([last])) for id in hoisted})
 
 
 def _tiled(w: Writer, across: str, targets: list[Target]) -> bool:
@@ -97,7 +128,6 @@ def _tiled(w: Writer, across: str, targets: list[Target]) -> bool:
                    f"mp_turn({i.args[0]} + {index_text(start)}, {i.args[1].stride(last)}, {name}, {inner[0].stop} - t, {inner[1].stop} - b);")
             w.arrays[i.id] = (f"{name}[({across} - t)*{TILE_COLUMNS} + {last} - b]", frozenset([across, last]))
         w.nest(inner, targets)
-        w.arrays.clear()
         return []
 
     perfect = 0

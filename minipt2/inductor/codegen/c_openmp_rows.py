@@ -25,6 +25,8 @@ LIGHT = 9
 SUM_RUN = 1024
 """Most elements a vector lane adds one after the other: rounding errors grow with the run, not with the row."""
 LANES = 32
+SHORT = 64
+"""Innermost reduction loops up to this length keep a sum for each iteration across the loops around them."""
 
 Sums = Sequence[tuple[Instr, Accumulator]]
 
@@ -107,6 +109,9 @@ class Row(Reduction):
         if len(loops) == 1:
             self._innermost(loops[0], accs, targets)
             return
+        if accs and n <= SHORT:
+            self._short_rows(loops, accs, targets)
+            return
         inside = [(i, Accumulator(acc.name + "p", acc.kind, acc.dtype)) for i, acc in accs]
 
         def partial() -> list[str]:
@@ -116,6 +121,34 @@ class Row(Reduction):
             return [line for (_, acc), (_, part) in zip(accs, inside) for line in acc.absorb(part)]
 
         w.nest(loops[:-1], [Target(0, [], partial, deep=True)])
+
+    def _short_rows(self, loops: list[Loop], accs: Sums, targets: list[Target]) -> None:
+        """Many short runs (the channels of a group, in channels-last): a sum for each place of the run, added up at the end."""
+        w, (v, n) = self.w, self.plan.inner[-1]
+        outer, last = loops[:-1], loops[-1]
+        if self._iterations(outer) > 2 * SUM_RUN:
+            cut = outer[-1]
+            outer = outer[:-1] + [Loop("s", cut.stop, cut.start, SUM_RUN), Loop(cut.var, f"(s + {SUM_RUN} < {cut.stop} ? s + {SUM_RUN} : {cut.stop})", "s")]
+        last.pragma = "#pragma omp simd" + w.bad_clause()
+
+        def run(level: list[Loop]) -> list[str]:
+            for _, acc in accs:
+                w.line(f"{acc.ctype} {acc.name}_l[{n}];", f"for (int l = 0; l < {n}; l++) {acc.name}_l[l] = {identity(acc.kind, acc.dtype)};")
+            w.nest([*level, last], targets + [self._lane(i, acc, v) for i, acc in accs])
+            w.line("#pragma omp simd" + "".join(" " + acc.clause() for _, acc in accs))
+            with w.open(f"for (int l = 0; l < {n}; l++)"):
+                w.line(*[line for _, acc in accs for line in acc.update(f"{acc.name}_l[l]")])
+            return []
+
+        k = next((j for j, loop in enumerate(outer) if loop.var == "s"), len(outer) - 1 if len(outer) > 1 else None)
+        if k is None:
+            run(outer)
+        else:
+            w.nest(outer[:k + 1], [Target(0, [], lambda: run(outer[k + 1:]), deep=True)])
+
+    def _iterations(self, loops: list[Loop]) -> int:
+        sizes = dict(self.plan.inner)
+        return sizes.get(loops[-1].var, 1) if loops else 1
 
     def _innermost(self, loop: Loop, accs: Sums, targets: list[Target]) -> None:
         w, n = self.w, self.plan.inner[-1][1]
