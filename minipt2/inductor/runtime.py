@@ -84,8 +84,11 @@ def over(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype, size: S
 
 
 def placed(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """``tensor`` if it lies in memory as the generated loops expect, else a copy that does."""
-    if tensor.stride() == stride and tensor.shape == size:
+    """``tensor`` if it lies in memory as the generated loops expect, else a copy that does.
+
+    One of another size is an opaque workspace (oneDNN's LSTM has one), which no loop reads.
+    """
+    if tensor.stride() == stride or tensor.shape != size:
         return tensor
     return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 

@@ -1,7 +1,9 @@
 """One case for each kind of fault that sweeps over torch's own operator database have found in the inductor backend."""
+import pytest
 import torch
+from torch import nn
 
-from ..compare import check
+from ..compare import check, check_module
 
 
 def test_complex_results_in_other_strides():
@@ -17,3 +19,11 @@ def test_dtypes_that_loops_cannot_hold():
     check(lambda x: x.to(torch.float8_e4m3fn).view(2, 4).t().to(torch.float32) * 2, torch.randn(8))
     check(lambda x: (x.float() + 1, torch.cat([x, x]).float()), torch.randn(8).to(torch.float8_e5m2))
     check(lambda x: x.mul_(2j).real + 1, torch.randn(4, dtype=torch.complex64))
+
+
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_recurrent_modules(kind):
+    """Gates are parts of one product by an operator that does not say so; oneDNN's LSTM keeps a workspace of unknown size."""
+    torch.manual_seed(0)
+    check_module(kind(5, 6, num_layers=2), torch.randn(3, 2, 5))
+    check_module({nn.RNN: nn.RNNCell, nn.GRU: nn.GRUCell, nn.LSTM: nn.LSTMCell}[kind](5, 6), torch.randn(2, 5))

@@ -29,6 +29,9 @@ ANY_STRIDES = frozenset((aten.mm.default, aten.bmm.default, aten.addmm.default, 
 """Kernels whose result does not depend on the memory order of their operands."""
 KEYWORDS = {"addmm": ("beta", "alpha"), "baddbmm": ("beta", "alpha")}
 
+_SILENT_VIEWS = frozenset(("aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes"))
+"""Operators whose results share memory although their schemas do not say so."""
+
 
 @lru_cache(maxsize=None)
 def out_variant(target: Any, device: str) -> Any:
@@ -78,6 +81,8 @@ def _unaliased(target: Any) -> Any:
     if isinstance(target, Prim) and target.kind == "view":
         return _Cloned(target)
     schema = getattr(target, "_schema", None)
+    if schema is not None and schema.name in _SILENT_VIEWS:
+        return _Cloned(target)
     if schema is None or not any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns):
         return target
     twin = getattr(getattr(torch.ops, target.namespace), schema.name.split("::")[1] + "_copy", None)

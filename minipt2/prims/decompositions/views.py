@@ -111,7 +111,7 @@ def squeeze_dims(x: Value, dim: int | Ints) -> Value:
     return p.reshape(x, tuple([n for i, n in enumerate(x.shape) if n != 1 or i not in dims]))
 
 
-@rule("split_with_sizes", "split_with_sizes_copy", "split.sizes")
+@rule("split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes", "split.sizes")
 def split_with_sizes(x: Value, split_sizes: Ints, dim: int = 0) -> list[Value]:
     dim, start, parts = wrap_dim(dim, x.ndim), 0, []
     for size in split_sizes:
@@ -120,7 +120,7 @@ def split_with_sizes(x: Value, split_sizes: Ints, dim: int = 0) -> list[Value]:
     return parts
 
 
-@rule("split.Tensor", "split_copy.Tensor")
+@rule("split.Tensor", "split_copy.Tensor", "unsafe_split.Tensor")
 def split(x: Value, split_size: int, dim: int = 0) -> list[Value]:
     size = x.shape[wrap_dim(dim, x.ndim)]
     starts = range(0, size, split_size) if split_size and size else [0]
