@@ -9,6 +9,7 @@ import functools
 import inspect
 import sys
 import threading
+import types
 import warnings
 import weakref
 from types import CodeType
@@ -192,9 +193,25 @@ def _entry_point(fn: Callable) -> Callable:
     """``fn`` itself, if its frame may be captured; else a function that calls it, so that it gets inlined there."""
     function = inspect.unwrap(fn, stop=lambda f: hasattr(f, "__code__")) if not isinstance(fn, torch.nn.Module) else fn
     code = getattr(getattr(function, "__func__", function), "__code__", None)
-    if code is not None and not skipped_as_frame(code):
+    if isinstance(code, types.CodeType) and not skipped_as_frame(code):
+        return _with_own_code(fn)
+    return _with_own_code(_caller(fn))
+
+
+def _with_own_code(fn: Callable) -> Callable:
+    """A copy of ``fn`` (function or bound method) with a code object of its own.
+
+    The interpreter keeps compiled entries per code object: those of two compiled models, or of upstream's compiler used on the same
+    function, must not lie in one list.
+    """
+    if isinstance(fn, types.MethodType):
+        return types.MethodType(_with_own_code(fn.__func__), fn.__self__)
+    if not isinstance(fn, types.FunctionType):
         return fn
-    return _caller(fn)
+    copy = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
+    copy.__kwdefaults__, copy.__qualname__, copy.__module__ = fn.__kwdefaults__, fn.__qualname__, fn.__module__
+    copy.__dict__.update(fn.__dict__)
+    return copy
 
 
 def _caller(fn: Callable) -> Callable:
