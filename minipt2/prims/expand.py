@@ -83,6 +83,10 @@ class _Expansion:
             return self.checked(node, rule(*args, **kwargs))
         except NoRule as reason:
             return self.fallback(node, args, kwargs, str(reason))
+        except Exception as error:  # a faulty rule costs speed, not the user's program
+            if config.raise_internal_errors:
+                raise
+            return self.fallback(node, args, kwargs, f"its rule failed with {type(error).__name__}: {error}")
 
     def resolve(self, arg: Any) -> Any:
         """Arguments in terms of the new graph; notes operands that no rule can compute with."""
@@ -108,13 +112,13 @@ class _Expansion:
         return self.recorder.emit(node.target, args, kwargs, val)
 
     def checked(self, node: fx.Node, result: Any) -> Any:
-        """Contractions take the recorded layout; with ``verify_ir`` shapes and dtypes are compared with the recorded ones."""
+        """Contractions take the recorded layout; raises ``AssertionError`` unless shapes and dtypes are the recorded ones."""
         val = node.meta.get("val")
         pairs = zip(result, val) if isinstance(result, (tuple, list)) else ((result, val),)
         for value, recorded in pairs:
             if not isinstance(value, Value) or recorded is None:
                 continue
-            if config.verify_ir and (value.shape != tuple(recorded.shape) or value.dtype is not recorded.dtype):
+            if value.dtype is not recorded.dtype or value.shape != tuple(recorded.shape):
                 raise AssertionError(f"{node.format_node()}: expanded to {value}, recorded {TensorMeta.of(recorded)}")
             made_by = value.node.args[0].target if value.node.target is operator.getitem else value.node.target
             if isinstance(made_by, Prim) and made_by.kind == "contraction" and _is_strided(recorded):

@@ -253,6 +253,8 @@ def one_hot(x: Value, num_classes: int = -1) -> Value:
 
 @rule("native_dropout_backward")
 def native_dropout_backward(grad: Value, mask: Value, scale: float) -> Value:
+    if not grad.dtype.is_floating_point:
+        grad = p.convert(grad, torch.get_default_dtype())
     return grad * p.convert(mask, grad.dtype) * float(scale)
 
 
