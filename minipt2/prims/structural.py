@@ -117,12 +117,17 @@ def pad(x: T, lo: Ints, hi: Ints, value: Number) -> T:
 
 
 def _copy_strided_ref(x: torch.Tensor, strides: Ints) -> torch.Tensor:
-    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
+    out = target = torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device)
+    for d, stride in enumerate(strides):
+        if stride == 0 and x.shape[d] > 1:  # one element for all: x repeats itself there
+            target, x = target.narrow(d, 0, 1), x.narrow(d, 0, 1)
+    target.copy_(x)
+    return out
 
 
 @prim("pointwise", _copy_strided_ref)
 def copy_strided(x: T, strides: Ints) -> T:
-    """The same elements in memory of their own with the given (dense) strides."""
+    """The same elements in memory of their own with the given strides: dense, or 0 where x repeats itself."""
     return TensorMeta(x.shape, x.dtype, x.device, tuple(strides))
 
 

@@ -19,6 +19,8 @@ def test_dtypes_that_loops_cannot_hold():
     check(lambda x: x.to(torch.float8_e4m3fn).view(2, 4).t().to(torch.float32) * 2, torch.randn(8))
     check(lambda x: (x.float() + 1, torch.cat([x, x]).float()), torch.randn(8).to(torch.float8_e5m2))
     check(lambda x: x.mul_(2j).real + 1, torch.randn(4, dtype=torch.complex64))
+    check(lambda x: x.repeat_interleave(3), torch.randn(4, dtype=torch.complex64))
+    check(lambda x: (x * 2).expand(3, 4), torch.randn(4, dtype=torch.complex64))
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
