@@ -9,14 +9,13 @@ from math import prod
 from typing import Any
 
 from ..ir import Instr
-from ..scheduler.affine import Index
+from ..scheduler.affine import Index, mergeable
 from ..scheduler.costs import cost
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.memory import storage_bytes
 from ..scheduler.nodes import Access, map_indices, walk
 from ..scheduler.order import loop_order
 from .c_openmp_ops import STORAGE
-from .index import merge_runs
 
 WORK_FOR_THREADS = 60_000
 """Additions' worth of work below which waking other threads costs more than it saves."""
@@ -104,18 +103,12 @@ def _accesses(kernel: Kernel, schedule: Schedule) -> list[Access]:
 def _merge(vars: list[str], sizes: dict[str, Any], accesses: list[Access], prefix: str, rename: dict[str, Any]) -> list[tuple[str, int]]:
     """Merge neighbouring loops; ``rename[v]`` becomes (new variable, factor) with the factor 1 for the innermost of a run and
     for the others whatever keeps plain strides right: 0, since the innermost one's stride already counts for the run."""
-    indices = list({a.index for a in accesses})
-    strides: list[list[Any]] = [[index.stride(v) for v in vars] for index in indices]
-    pinned = {v for index in indices for t in index.terms if not isinstance(t, str) for v in Index(0, {t: 1}).names()}
-    strides += [[int(v == w) for v in vars] for w in pinned if w in vars]
-    runs = merge_runs([sizes[v] for v in vars], strides)
     loops = []
-    for k, run in enumerate(runs):
+    for k, run in enumerate(mergeable(vars, sizes, [a.index for a in accesses])):
         new = f"{prefix}{k}"
-        loops.append((new, prod(sizes[vars[d]] for d in run)))
-        for d in run[:-1]:
-            rename[vars[d]] = (None, 0)
-        rename[vars[run[-1]]] = (new, 1)
+        loops.append((new, prod(sizes[v] for v in run)))
+        rename.update({v: (None, 0) for v in run})
+        rename[run[-1]] = (new, 1)
     for v in vars:
         rename.setdefault(v, (None, 0))
     return loops

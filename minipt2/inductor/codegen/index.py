@@ -6,25 +6,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-from ..scheduler.affine import Index, Opaque, Quot
+from ..scheduler.affine import Index, Opaque, Quot, merge_runs
 
 Shape = tuple[Any, ...]
-
-
-def merge_runs(sizes: Sequence[Any], strides: Sequence[Sequence[Any]]) -> list[list[int]]:
-    """Groups of neighbouring dimensions (outermost first) that every operand walks as one; ``strides[k]`` are operand k's.
-
-    Dimensions of size 1 belong to no group: their stride means nothing.
-    """
-    runs: list[list[int]] = []
-    for d, n in enumerate(sizes):
-        if n == 1:
-            continue
-        if runs and all(s[runs[-1][-1]] == s[d] * n for s in strides):
-            runs[-1].append(d)
-        else:
-            runs.append([d])
-    return runs
 
 
 def merge_dims(sizes: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:

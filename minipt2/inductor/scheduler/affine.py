@@ -9,7 +9,7 @@ Upstream: ``torch._inductor.sizevars`` and ``dependencies.MemoryDep``.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Iterator, Mapping, NamedTuple
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import sympy
 
@@ -255,3 +255,28 @@ def split_point(index: Index, sizes: Mapping[str, Any]) -> tuple[str, int] | Non
             if 1 < f < n and n % f == 0:
                 return t, f
     return None
+
+
+def merge_runs(sizes: Sequence[Any], strides: Sequence[Sequence[Any]]) -> list[list[int]]:
+    """Groups of neighbouring dimensions (outermost first) that every operand walks as one; ``strides[k]`` are operand k's.
+
+    Dimensions of size 1 belong to no group: their stride means nothing.
+    """
+    runs: list[list[int]] = []
+    for d, n in enumerate(sizes):
+        if n == 1:
+            continue
+        if runs and all(s[runs[-1][-1]] == s[d] * n for s in strides):
+            runs[-1].append(d)
+        else:
+            runs.append([d])
+    return runs
+
+
+def mergeable(vars: Sequence[str], sizes: Mapping[str, Any], indices: Iterable[Index]) -> list[list[str]]:
+    """Runs of neighbouring variables that every index walks as one; a variable inside a quotient or remainder stays alone."""
+    distinct = list(dict.fromkeys(indices))
+    strides: list[list[Any]] = [[index.stride(v) for v in vars] for index in distinct]
+    pinned = {v for index in distinct for t in index.terms if not isinstance(t, str) for v in Index(0, {t: 1}).names()}
+    strides += [[int(v == w) for v in vars] for w in pinned if w in vars]
+    return [[vars[d] for d in run] for run in merge_runs([sizes[v] for v in vars], strides)]

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 import torch
 
 from ..ir import Block, Computed, Instr, Ref
-from .affine import Index, from_sympy, number, split_point
+from .affine import Index, from_sympy, mergeable, number, split_point
 
 INT_MAX = 2**31 - 1
 
@@ -86,7 +86,18 @@ def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterato
         instrs = tuple(i._replace(op="to_dtype", args=i.args[1:]) if i.op == "reduce" else i for i in instrs)
     node = Node(buffer, sizes, frozenset(reduced), instrs)
     node.accesses = list(list_accesses(instrs, item_bytes))
-    return _split(node, fresh)
+    return _merge(_split(node, fresh))
+
+
+def _merge(node: Node) -> Node:
+    """Make one loop of neighbours that all accesses walk as one, so that differently shaped nests over the same memory look alike."""
+    mapping: dict[str, Index] = {}
+    for kind in (False, True):
+        vars = [v for v in node.sizes if (v in node.reduced) == kind]
+        for run in mergeable(vars, node.sizes, [a.index for a in node.accesses]):
+            mapping.update({v: Index() for v in run[:-1]})
+            node.sizes[run[-1]] = prod(node.sizes[v] for v in run)
+    return node.apply(mapping, node.sizes) if mapping else node
 
 
 def _name_indirects(instrs: Sequence[Instr], names: Mapping[str, Index]) -> tuple[Instr, ...]:
