@@ -108,8 +108,12 @@ class _Functionalizer:
         output = next(iter(reversed(self.graph.nodes)))
         with self.graph.inserting_before(output):
             output.args = map_arg(output.args, self.read)
-            return [Mutation(root, self.read(root)) for root in self.writes_to
-                    if root.op == "placeholder" and not root.meta.get("tangent")]
+            mutations = [Mutation(root, self.read(root)) for root in self.writes_to
+                         if root.op == "placeholder" and not root.meta.get("tangent")]
+        for node in self.graph.find_nodes(op="call_function", target=aten.as_strided.default):
+            if len(node.args) > 3 and node.args[3] is not None:
+                self.shift(node)
+        return mutations
 
     def visit(self, node: fx.Node) -> None:
         original_args, original_kwargs, following = node.args, node.kwargs, node.next
@@ -117,6 +121,8 @@ class _Functionalizer:
             with self.graph.inserting_before(node):
                 node.args, node.kwargs = map_arg(node.args, self.read), map_arg(node.kwargs, self.read)
         if node in self.parent:
+            if node.target is aten.as_strided.default:
+                self.view_root(node)
             self.as_of[node] = self.writes_to.get(self.root[node], 0)
         elif isinstance(node.target, OpOverload):
             positions = writes_now(node.target, node.args, node.kwargs)
@@ -124,6 +130,32 @@ class _Functionalizer:
                 targets = [argument(original_args, original_kwargs, node.target, i) for i in positions]
                 with self.graph.inserting_before(following):
                     self.replace(node, targets, positions)
+
+    def view_root(self, node: fx.Node) -> None:
+        """Make the ``as_strided`` ``node`` one of the root: it looks at the storage, whatever part of it its argument shows."""
+        root = self.root[node]
+        whole, val = root.meta["val"], node.meta["val"]
+        explicit = len(node.args) > 3 and node.args[3] is not None or node.kwargs.get("storage_offset") is not None
+        if not isinstance(whole, torch.Tensor) or whole.dtype != val.dtype or root.op != "call_function" and not explicit:
+            return
+        with self.graph.inserting_before(node):
+            node.args = (self.read(root), list(val.shape), list(val.stride()), val.storage_offset())
+        node.kwargs, self.parent[node] = {}, root
+
+    def shift(self, node: fx.Node) -> None:
+        """``as_strided`` of a value the graph makes, from its first element on: the offset becomes a slice of flat memory.
+
+        An offset counts from the start of a storage, and no storage is known before memory is planned.
+        """
+        base, size, stride, offset = node.args
+        whole = base.meta["val"]
+        if base.op != "call_function" or not same_strides(whole.shape, whole.stride(), dense_strides(whole.shape, whole.stride())):
+            return
+        self.stack = node.meta.get("stack", ())
+        with self.graph.inserting_before(node):
+            order = sorted(range(whole.dim()), key=lambda d: (-whole.stride(d), d))
+            flat = self.emit(aten.reshape.default, (self.emit(aten.permute.default, (base, order)), [-1]))
+            node.args = (self.emit(aten.slice.Tensor, (flat, 0, offset)) if offset else flat, size, stride)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import torch
 
 from .. import ops as p
 from ..core import Value
-from ..meta import infer_size, numel, same_layout, wrap_dim
+from ..meta import contiguous_strides, infer_size, numel, same_layout, wrap_dim
 from .registry import NoRule, rule
 
 Ints = Sequence[int]
@@ -192,12 +192,24 @@ def window_index(count: int, size: int, step: int, device: torch.device) -> Valu
 
 @rule("as_strided", "as_strided_copy")
 def as_strided(x: Value, size: Ints, stride: Ints, storage_offset: int | None = None) -> Value:
-    """Expressible when the same memory is only shown in another order of the dimensions."""
+    """The memory from x's first element on: another order of its dimensions, or else read position by position."""
     size, stride = tuple(size), tuple(stride)
-    if not storage_offset and x.shape == size and same_layout(size, x.strides, stride):
+    if storage_offset is not None:
+        raise NoRule("as_strided at a position of the storage: only the eager tensor knows where it begins")
+    if x.shape == size and same_layout(size, x.strides, stride):
         return x
-    if not storage_offset and len(size) == x.ndim and numel(size) == x.numel():
-        pairs = list(zip(x.shape, x.strides))
-        if len(set(pairs)) == len(pairs) and sorted(pairs) == sorted(zip(size, stride)):
-            return p.permute(x, tuple([pairs.index(pair) for pair in zip(size, stride)]))
-    raise NoRule("as_strided over memory that is not a permutation")
+    pairs = list(zip(x.shape, x.strides))
+    if len(set(pairs)) == len(pairs) and sorted(pairs) == sorted(zip(size, stride)):
+        return p.permute(x, tuple([pairs.index(pair) for pair in zip(size, stride)]))
+    order = sorted(range(x.ndim), key=lambda d: (-x.strides[d], d))
+    memory = p.permute(x, tuple(order))
+    reach = 1 + sum((n - 1) * s for n, s in zip(size, stride))
+    if 0 in size or reach > x.numel() or not same_layout(memory.shape, memory.strides, contiguous_strides(memory.shape)):
+        raise NoRule("as_strided over memory that is not all x's")
+    at = p.iota(1, 0, 1, torch.int64, x.device)
+    at = p.broadcast_in_dim(at, size, (0,)) if size else p.reshape(at, ())
+    for dim, (n, step) in enumerate(zip(size, stride)):
+        if step and n > 1:
+            at = at + p.broadcast_in_dim(p.iota(n, 0, step, torch.int64, x.device), size, (dim,))
+    picked = p.index_select(p.reshape(memory, (x.numel(),)), 0, p.reshape(at, (numel(size),)))
+    return p.reshape(picked, size)
