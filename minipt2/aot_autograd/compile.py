@@ -16,6 +16,7 @@ from .joint import Joint, capture
 from .partition import Kind, partition, storage_root
 from .runtime import Compiler, Plan, bind, report_fallback
 from .simplify import drop_dead, output_node
+from .twice import Again, draws_random_numbers
 
 
 def aot_compile(
@@ -43,6 +44,7 @@ def aot_compile(
     """
     try:
         joint = capture(gm, example_inputs)
+        random = draws_random_numbers(joint.graph)
         events.artifact("aot", "joint", joint.graph)
         if decompose is not None:
             joint.graph = decompose(joint.graph)
@@ -53,8 +55,10 @@ def aot_compile(
             plan = _plan_inference(joint, inference_compiler or fw_compiler, kind)
     except Exception as error:
         _fall_back("graph", error)
-        return lambda *args: tuple(gm(*args))
-    return bind(plan, gm)
+        return lambda *args: tuple(gm.forward(*args))
+    if plan.tangents and plan.straight and not plan.updates and not random:
+        plan.again = Again(gm.forward)
+    return bind(plan, gm.forward)
 
 
 def _fall_back(what: str, error: Exception) -> None:

@@ -18,9 +18,10 @@ from torch import fx
 
 from .. import trace as events
 from ..config import config
-from ..errors import Minipt2Error, Unsupported
+from ..errors import Unsupported
 from .functionalize import same_strides
 from .joint import Output
+from .twice import Again, OnlyOnce
 
 
 def _keys(*names: str) -> torch._C.DispatchKeySet:
@@ -55,12 +56,19 @@ class Plan:
     reach: list[int] = field(default_factory=list)
     """For each input, the tangents that its gradient depends on, as bits."""
     compile_backward: Callable[[], Callable[[list], Sequence[Any]]] | None = None
+    again: Again | None = None
+    """Gives gradients that can be differentiated, where the graph may run twice."""
     in_place: bool = False
     """Whether ``forward`` may write into its inputs itself: it cannot be started over."""
     may_alias: list[int] = field(default_factory=list)
     """Written inputs that some call might pass in the storage of another input."""
     _backward: Callable[[list], Sequence[Any]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def straight(self) -> bool:
+        """Whether the values are the user's outputs as they are."""
+        return not self.histories and self.outputs == [Output("value", i) for i in range(self.count)]
 
     @property
     def backward(self) -> Callable[[list], Sequence[Any]]:
@@ -132,6 +140,7 @@ class Compiled(torch.autograd.Function):
         saved = [args[i] if is_input else results[i] for is_input, i in plan.saved]
         ctx.save_for_backward(*saved, *(results[i].detach() for i in plan.witnesses))
         ctx.plan = plan
+        ctx.remembered = plan.again.remember(args) if plan.again is not None else None
         ctx.set_materialize_grads(False)
         if plan.frozen:
             ctx.mark_non_differentiable(*(results[i] for i in plan.frozen))
@@ -140,6 +149,8 @@ class Compiled(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple:
         plan: Plan = ctx.plan
+        if ctx.remembered is not None and torch.is_grad_enabled():  # create_graph=True
+            return (None, *plan.again.gradients(ctx.remembered, ctx.needs_input_grad[1:], tangents))
         inputs = list(ctx.saved_tensors)  # raises where eager would: a saved tensor was written in place
         ctx.maybe_clear_saved_tensors()
         del inputs[len(plan.saved):]
@@ -152,7 +163,7 @@ class Compiled(torch.autograd.Function):
         if given + 1 != 1 << len(plan.tangents):  # some output was not used
             grads = [g if reach & given else None for g, reach in zip(grads, plan.reach)]
         if twice:
-            grads = _OnlyOnce.apply(torch.empty(0, requires_grad=True), *grads)
+            grads = OnlyOnce.apply(torch.empty(0, requires_grad=True), *grads)
         return (None, *grads)
 
 
@@ -164,20 +175,6 @@ def _tangent(given: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
         return given
     with torch.no_grad():
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(given)
-
-
-class _OnlyOnce(torch.autograd.Function):
-    """Lets gradients pass and refuses to be differentiated."""
-
-    @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, *grads: torch.Tensor | None) -> tuple:
-        return tuple(None if g is None else g.view_as(g) for g in grads)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise Minipt2Error(
-            "[MP320] a compiled function cannot be differentiated twice: its backward was compiled ahead of time, without a "
-            "backward of its own\n  What to do: run the part that needs create_graph=True uncompiled (minipt2.disable)")
 
 
 def _overlaps(plan: Plan, args: tuple) -> bool:
@@ -195,7 +192,7 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
 
     ``eager`` runs instead when written inputs turn out to share storage, and again where compiled code fails.
     """
-    straight = not plan.histories and plan.outputs == [Output("value", i) for i in range(plan.count)]
+    straight = plan.straight
     if plan.tangents:
         run = _training(plan, straight)
         if not torch.is_grad_enabled():  # the graph itself switches grad mode on, inside no_grad

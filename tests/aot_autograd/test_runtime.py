@@ -47,12 +47,39 @@ def test_retain_graph_and_once():
         out.sum().backward()
 
 
-def test_double_backward_says_so():
+def test_gradients_of_gradients():
+    def fn(x, w):
+        return ((x * w).exp() * x).tanh(), x @ w
+
+    x, w = torch.randn(3, dtype=torch.double, requires_grad=True), torch.randn(3, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(aot_eager(graph_of(fn, 2), [x, w]), [x, w])
+
+
+def test_gradient_penalty_through_two_graphs():
+    x, w = torch.randn(4, 3), torch.randn(3, 3, requires_grad=True)
+    results = []
+    for compiled in (False, True):
+        point, w.grad = x.clone().requires_grad_(), None
+        layer = lambda t, u: ((t @ u).sin(),)  # noqa: E731
+        run = aot_eager(graph_of(layer, 2), [point, w]) if compiled else layer
+        out = run(run(point, w)[0], w)[0]
+        (slope,) = torch.autograd.grad(out.sum(), point, create_graph=True)
+        (slope.norm(2) - 1).square().backward()
+        results.append((slope.detach(), w.grad))
+    torch.testing.assert_close(*results)
+
+
+def test_gradients_of_gradients_refused():
     a = torch.randn(3, requires_grad=True)
-    (out,) = aot_eager(graph_of(lambda t: (t.exp() * t,), 1), [a])(a)
+    (out,) = aot_eager(graph_of(lambda t: (torch.dropout(t, 0.5, True) * t,), 1), [a])(a)
     (grad,) = torch.autograd.grad(out.sum(), a, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiated twice"):
+    with pytest.raises(RuntimeError, match="MP320.*random numbers"):
         grad.sum().backward()
+    (out,) = aot_eager(graph_of(lambda t: (t.exp() * t,), 1), [a])(a)
+    with torch.no_grad():
+        a.add_(1)
+    with pytest.raises(RuntimeError, match="MP320.*written in place"):
+        torch.autograd.grad(out.sum(), a, create_graph=True)
 
 
 @pytest.mark.parametrize("victim", ["input", "output", "view of output"])
