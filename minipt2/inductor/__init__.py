@@ -5,8 +5,9 @@ Called by ``backends``. Upstream counterpart: ``torch._inductor``.
 
 * ``choose_layouts(gm)``: channels-last for convolutions, on the joint graph.
 * ``compile_graph(gm, fake_inputs, inference=..., name=...)``: everything else.
+* ``load(recipe, name)``: the same again from what ``compile_graph`` told ``keep``.
 """
-from .compile import compile_graph
+from .compile import Recipe, compile_graph, load
 from .passes import choose_layouts
 
-__all__ = ["choose_layouts", "compile_graph"]
+__all__ = ["Recipe", "choose_layouts", "compile_graph", "load"]

@@ -3,7 +3,8 @@
 ``compile_c(text)`` turns generated C into a loaded library. A library's name is the hash of everything it depends on (text,
 flags, compiler, CPU); files appear by atomic rename, end in a checksum and are made again when that does not fit. A cache folder that cannot
 be used is replaced by a private temporary one, so that a full or read-only disk costs time and nothing else.
-``load_entry``/``store_entry`` keep what ``compile_graph`` made of a whole graph, so that a second process skips it.
+``load_entry``/``store_entry`` keep what ``compile_graph`` made of a whole graph, so that a second process skips it;
+``load_bytes``/``store_bytes`` keep what ``backends`` makes of a captured one.
 Upstream: ``torch._inductor.codecache`` and ``torch._inductor.cpp_builder``.
 """
 from __future__ import annotations
@@ -228,14 +229,24 @@ def _finish(process: subprocess.Popen[str], text: str) -> None:
 
 
 # ------------------------------------------------------------------ whole graphs
+def load_bytes(name: str) -> bytes | None:
+    """What ``store_bytes`` kept under ``name``; None when missing or damaged."""
+    return _unseal(folder() / name) if config.disk_cache else None
+
+
+def store_bytes(name: str, data: bytes) -> None:
+    """Keep ``data``. A disk that refuses is no error."""
+    if config.disk_cache:
+        with contextlib.suppress(OSError):
+            _write(folder() / name, data)
+
+
 def load_entry(key: str) -> dict[str, Any] | None:
     """What ``store_entry`` kept under ``key``; None when missing or damaged."""
-    data = _unseal(folder() / f"{key}.json") if config.disk_cache else None
+    data = load_bytes(f"{key}.json")
     return None if data is None else json.loads(data)
 
 
 def store_entry(key: str, entry: dict[str, Any]) -> None:
-    """Keep a JSON-able description of a compiled graph. A disk that refuses is no error."""
-    if config.disk_cache:
-        with contextlib.suppress(OSError):
-            _write(folder() / f"{key}.json", json.dumps(entry).encode())
+    """Keep a JSON-able description of a compiled graph."""
+    store_bytes(f"{key}.json", json.dumps(entry).encode())

@@ -9,7 +9,7 @@ import itertools
 import linecache
 import operator
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
@@ -28,12 +28,30 @@ Compiled = Callable[[list], list]
 _modules = itertools.count()
 
 
-def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: bool, name: str = "graph") -> Compiled:
+@dataclass
+class Recipe:
+    """All that it takes to load a compiled graph, here or in another process (where ``prims.portable`` can write it)."""
+
+    python: str
+    c: list[str]
+    kernels: int
+    fallbacks: int
+    constants: dict[str, Any]
+    """Tensors and other objects that the wrapper module names."""
+    prologue: fx.GraphModule | None = None
+    """Computes what depends on parameters alone (``passes/freeze.py``), from its ``meta["positions"]`` of the arguments."""
+    kept: list[int] | None = None
+    """With a prologue: the arguments that the wrapper takes, before the prologue's results."""
+
+
+def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: bool, name: str = "graph",
+                  keep: Callable[[Recipe], Any] | None = None) -> Compiled:
     """Compile ``gm``: placeholders first, every call a prim or an explicit fallback, one output tuple.
 
     Returns ``fn(args: list) -> list``, which owns ``args`` and clears it. With ``inference``, what depends on parameters alone is computed once
     (``passes/freeze.py``). Without a C compiler the graph runs on eager kernels, with one warning. ``gm`` may be changed.
     Call it under ``no_grad`` (out-variants of eager kernels refuse tensors that require gradients).
+    ``keep(recipe)`` is told what ``load`` needs to give the same function again.
     """
     try:
         cache.find_compiler()
@@ -44,15 +62,33 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
         run_pass(gm)
     parts = split_static(gm) if inference and config.freeze else None
     trace.artifact("prims", name, gm)
-    if parts is None:
-        return _compile(gm, name)
-    prologue, main = parts
-    return _with_frozen(prologue, main, _compile(main, name))
+    prologue, main = parts or (None, gm)
+    recipe = _recipe(main, name)
+    if prologue is not None:
+        recipe.prologue, recipe.kept = prologue, main.meta["positions"]
+    call = _load(recipe, name)
+    if keep is not None:
+        keep(recipe)
+    return call
 
 
-def _with_frozen(prologue: fx.GraphModule, main: fx.GraphModule, call: Compiled) -> Compiled:
+def load(recipe: Recipe, name: str = "graph") -> Compiled:
+    """The function that an earlier ``compile_graph`` described; its C is compiled if the cache has lost it."""
+    trace.count("fallbacks", recipe.fallbacks)
+    return _load(recipe, name)
+
+
+def _load(recipe: Recipe, name: str) -> Compiled:
+    trace.count("kernels", recipe.kernels)
+    trace.artifact("code", f"{name}.c", lambda: "\n".join(recipe.c))
+    trace.artifact("code", f"{name}.py", recipe.python)
+    call = _load_module(name, recipe.python, cache.compile_c(recipe.c), recipe.constants)
+    return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
+
+
+def _with_frozen(prologue: fx.GraphModule, kept_positions: Sequence[int], call: Compiled) -> Compiled:
     """Feed ``call`` its arguments and the prologue's results."""
-    statics, kept = _picker(prologue.meta["positions"]), _picker(main.meta["positions"])
+    statics, kept = _picker(prologue.meta["positions"]), _picker(kept_positions)
     frozen = Frozen(lambda tensors: list(prologue(*tensors)))
 
     def run(args: list) -> list:
@@ -90,19 +126,18 @@ def _warn_once(message: str) -> None:
 
 
 # ------------------------------------------------------------------ one graph to code
-def _compile(gm: fx.GraphModule, name: str) -> Compiled:
-    key = cache.digest(graph_text(gm), _version(), cache.toolchain_identity(), repr(sorted(asdict(config).items())))
+def _recipe(gm: fx.GraphModule, name: str) -> Recipe:
+    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), repr(sorted(asdict(config).items())))
     entry = cache.load_entry(key)
     objects: dict[str, Any] = {}
     if entry is None:
         entry, objects = _generate(gm, name)
         if not objects:
             cache.store_entry(key, entry)
-    trace.count("kernels", entry["kernels"])
-    trace.artifact("code", f"{name}.c", lambda: "\n".join(entry["c"]))
-    trace.artifact("code", f"{name}.py", entry["python"])
+    else:
+        trace.count("fallbacks", entry["fallbacks"])
     objects.update({label: operator.attrgetter(attribute)(gm) for label, attribute in entry["attributes"].items()})
-    return _load_module(name, entry["python"], cache.compile_c(entry["c"]), objects)
+    return Recipe(entry["python"], entry["c"], entry["kernels"], entry["fallbacks"], objects)
 
 
 def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -112,7 +147,9 @@ def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, 
     from .lowering import lower
     from .scheduler import schedule
     inputs = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+    before = trace.counters()["fallbacks"]
     program = lower(gm, inputs)
+    fallbacks = trace.counters()["fallbacks"] - before
     program.name = name
     trace.artifact("ir", name, lambda: "\n\n".join(map(str, program.buffers)))
     plan = schedule(program)
@@ -121,7 +158,8 @@ def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, 
     written = wrapper.generate(plan, source.kernels, name)
     attributes, objects = _constants(gm, program.constants)
     objects.update(written.objects)
-    entry = dict(c=units(source.functions, written.c), python=written.python, kernels=len(source.kernels), attributes=attributes)
+    entry = dict(c=units(source.functions, written.c), python=written.python, kernels=len(source.kernels), attributes=attributes,
+                 fallbacks=fallbacks)
     return entry, objects
 
 
@@ -138,10 +176,10 @@ def _constants(gm: fx.GraphModule, constants: Sequence[Any]) -> tuple[dict[str, 
 
 
 @functools.cache
-def _version() -> str:
-    """Our own source and torch's version: code made by other ones is not reused."""
+def sources_identity(rooms: tuple[str, ...] = ("inductor", "prims", "shapes")) -> str:
+    """The source of these rooms of ours and torch's version: what other ones made is not reused."""
     root = Path(__file__).parent.parent
-    files = [f for room in ("inductor", "prims", "shapes") for f in sorted((root / room).rglob("*.py"))]
+    files = [f for room in rooms for f in sorted((root / room).rglob("*.py"))]
     return cache.digest(torch.__version__, *[f.read_bytes() for f in files])
 
 
