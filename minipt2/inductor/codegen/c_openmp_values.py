@@ -19,6 +19,7 @@ from . import index as index_text
 from .c_openmp_ops import C, HALF, NEEDS_NONZERO, STORAGE, VALUE, cast, is_float, literal, load, store
 from .c_openmp_plan import Plan
 
+COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 BAD_INDEX, BAD_DIVISOR = 1, 2
 """Bits of the error flag: an index out of range, an integer division by zero."""
 
@@ -58,7 +59,7 @@ class Writer:
         self.types = {p.name: p.dtype for p in plan.params}
         self.lines: list[str] = []
         self.depth = 1
-        self.count = 0
+        self.count = self.masks = 0
         self.scopes: list[dict[int, str]] = [{}]
         self.arrays: dict[int, tuple[str, frozenset[str]]] = {}
         """Values kept in arrays: element text, and the variables it depends on."""
@@ -170,6 +171,8 @@ class Writer:
         elif i.op == "constant":
             value = literal(i.args[0], i.dtype)
             self.scopes[-1][id] = f"({value})" if value.startswith("-") else value
+        elif i.op == "index_expr":
+            self.scopes[-1][id] = self.expression(i)
         elif i.op == "masked":
             self.scopes[-1][id] = self._masked(i)
         elif i.op == "indirect":
@@ -192,9 +195,19 @@ class Writer:
             return cast(self.arg(i.args[0]), self.dtype(i.args[0]), i.dtype)
         if i.op == "where":
             return C(i.dtype).op("where", self.arg(i.args[0]), self.arg(i.args[1], i.dtype), self.arg(i.args[2], i.dtype))
+        if i.op in COMPARE and all(isinstance(a, Ref) and self._is_position(self.every[a.id]) for a in i.args):
+            return f"({self._position(i.args[0])} {COMPARE[i.op]} {self._position(i.args[1])})"
         # what yields a truth value is computed in its operands' dtype
         dtype = self.dtype(i.args[0], i.dtype) if i.op in TO_BOOL else i.dtype
         return C(dtype).op(i.op, *[self.arg(a, dtype) for a in i.args])
+
+    def _is_position(self, i: Instr) -> bool:
+        return i.op in ("index_expr", "constant") and not is_float(i.dtype)
+
+    def _position(self, a: Ref) -> str:
+        """An index value in the type of the loops: masks made of 64-bit numbers would halve the vectors."""
+        i = self.every[a.id]
+        return self.index(i.args[0]) if i.op == "index_expr" else str(int(i.args[0]))
 
     def arg(self, a: Any, dtype: torch.dtype | None = None) -> str:
         return self.text(a.id) if isinstance(a, Ref) else literal(a, dtype)
@@ -203,7 +216,9 @@ class Writer:
         return self.every[a.id].dtype if isinstance(a, Ref) else default
 
     def index(self, index: Index) -> str:
-        return index_text.text(index, lambda n: self.text(int(n[1:])) if n[0] == "i" else n)
+        # under a mask gcc must not assume that an int offset stays in range, and would gather: 64 bits keep a plain masked load
+        plain = "{}" if not self.masks or self.plan.wide else "(int64_t){}"
+        return index_text.text(index, lambda n: plain.format(self.text(int(n[1:])) if n[0] == "i" else n))
 
     def store_line(self, i: Instr, value: str) -> list[str]:
         """Statement of a store; ``atomic_add`` adds, since loops that could collide never run side by side."""
@@ -226,8 +241,10 @@ class Writer:
         v = self.name()
         self.line(f"{VALUE[i.dtype]} {v} = {literal(other, i.dtype)};")
         with self.open(f"if ({self.arg(mask)})"):
+            self.masks += 1
             for j in block.instrs:
                 self.define(j.id)
+            self.masks -= 1
             self.line(f"{v} = {self.text(block.result.id)};")
         return v
 
