@@ -8,7 +8,7 @@ import torch
 
 from minipt2.inductor.cache import compile_c
 from minipt2.inductor.codegen.c_openmp import CSource, generate
-from minipt2.inductor.ir import Computed, Extern, Program, TensorRef
+from minipt2.inductor.ir import Extern, Program
 from minipt2.inductor.ir.interpret import allocate, flat, run_extern, view
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import Schedule, schedule

@@ -6,7 +6,7 @@ while NaNs count. Upstream: ``torch._inductor.codegen.cpp.CppOverrides``.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable
+from typing import Callable
 
 import torch
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
-from ..ir import Block, Instr, Ref
+from ..ir import Instr, Ref
 from ..ops import TO_BOOL
 from ..scheduler.affine import Index
 from ..scheduler.flat import uses

@@ -194,24 +194,29 @@ def fuse(groups: list[Group]) -> list[Group]:
     while heap:
         _, _, u, v, stamp = heapq.heappop(heap)
         if u not in by_unit or v not in by_unit or stamp != version[u] + version[v]:
-            continue
-        fused, _ = _try(by_unit[u], by_unit[v])
+            continue  # one of them has changed since
+        fused = attempt(by_unit[u], by_unit[v])
         if fused is None:
             continue
-        a, b = sorted((u, v), key=lambda k: graph.place[k]) if graph else (u, v)
-        if graph is not None:
-            graph.merge(a, b)
-        fused.unit = a
-        by_unit[a] = fused
-        del by_unit[b]
-        version[a] += 1 + version.pop(b)
-        for name in fused.touched():
-            users[name].discard(b)
-            users[name].add(a)
+        _replace_pair(fused, u, v, by_unit, users, version)
         for c in _candidates(fused, by_unit, users, version, later_only=False):
             heapq.heappush(heap, c)
     place = graph.place if graph is not None else {u: k for k, u in enumerate(by_unit)}
     return sorted(by_unit.values(), key=lambda g: place[g.unit])
+
+
+def _replace_pair(fused: Group, u: int, v: int, by_unit: dict[int, Group], users: dict[str, set[int]], version: dict[int, int]) -> None:
+    graph = fused.graph
+    a, b = sorted((u, v), key=lambda k: graph.place[k]) if graph is not None else (u, v)
+    if graph is not None:
+        graph.merge(a, b)
+    fused.unit = a
+    by_unit[a] = fused
+    del by_unit[b]
+    version[a] += 1 + version.pop(b)
+    for name in fused.touched():
+        users[name].discard(b)
+        users[name].add(a)
 
 
 def _candidates(g: Group, by_unit: dict[int, Group], users: dict[str, set[int]], version: dict[int, int],

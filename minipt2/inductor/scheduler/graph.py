@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Mapping, Sequence
 
-from ..ir import Computed, Constant, Extern, Input, Program
+from ..ir import Computed, Extern, Program
 from .affine import from_sympy
 from .nodes import Node
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from ...errors import UserFrame
-from ..ir import Buffer, Extern, Input, Layout, Program
+from ..ir import Buffer, Extern, Layout, Program
 from .flat import Flat
 from .fusion import Group
 

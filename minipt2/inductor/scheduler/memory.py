@@ -5,9 +5,9 @@ Upstream: ``torch._inductor.codegen.memory_planning`` and ``scheduler``'s in-pla
 from __future__ import annotations
 
 import bisect
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..ir import Computed, Extern, Input, Layout
+from ..ir import Extern, Input, Layout
 from .kernels import Kernel, Schedule
 
 ALIGN = 64

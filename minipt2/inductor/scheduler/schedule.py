@@ -38,23 +38,27 @@ def schedule(program: Program) -> Schedule:
     graph = Order(len(steps), dependencies(program, steps, nodes))
     groups = [Group.of(nodes[s.name], k, graph, fresh, kept) for k, s in enumerate(steps) if isinstance(s, Computed)]
     groups = recompute(fuse(groups), kept, writers) if config.fusion else groups
-    fused = {g.unit: g for g in groups}
-    order = _late_order(graph)
     removed = _removed(kept, groups)
+    ordered = _steps(graph, steps, groups, removed)
+    result = Schedule(program, ordered, buffers, removed)
+    result.plan = plan_memory(result)
+    result.frees = _frees(result)
+    trace.artifact("scheduler", program.name, lambda: result)
+    return result
 
+
+def _steps(graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str]) -> list[Kernel | Extern]:
+    """Groups as kernels and extern calls, in order; what turned out to make nothing is left out."""
+    fused = {g.unit: g for g in groups}
     ordered: list[Kernel | Extern] = []
-    for u in order:
+    for u in _late_order(graph):
         g = fused.get(u)
         if g is not None:
             flat = flatten(g.nodes, g.domain, removed)
             ordered += [Kernel(g, flat)] if flat.instrs else []
         elif steps[u].name not in removed:
             ordered.append(steps[u])
-    result = Schedule(program, ordered, buffers, removed)
-    result.plan = plan_memory(result)
-    result.frees = _frees(result)
-    trace.artifact("scheduler", program.name, lambda: result)
-    return result
+    return ordered
 
 
 def _late_order(graph: Order) -> list[int]:
