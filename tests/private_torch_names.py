@@ -27,4 +27,8 @@ ALLOWED: dict[str, str] = {
     "torch._ops._OpNamespace": "the type of torch.ops.aten: its attributes are operators",
     "torch._utils": "home of the next",
     "torch._utils._get_device_index": "called by torch.cuda's Python wrappers that get inlined",
+    "torch.ops.mkldnn._convolution_pointwise": "oneDNN's convolution fused with an activation: torch's own operator, with no public name",
+    "torch.ops.mkldnn._convolution_pointwise_": "the same, adding to a residual in place",
+    "torch.ops.mkldnn._reorder_convolution_weight": "packs a weight for it once",
+    "torch.ops.mkldnn._is_mkldnn_bf16_supported": "asks oneDNN whether this processor runs bfloat16",
 }
