@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..errors import Unsupported
 from ..prims.lazy import LazyGraphModule
 from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, writes_now
+from .statistics import corrected
 
 _DEVICE_QUERY = torch.ops.prim.device.default
 _LIFTS = (aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
@@ -139,7 +140,7 @@ class Tracer(TorchDispatchMode):
         node_args, node_kwargs = map_aggregate((args, kwargs), self._to_node)
         if func not in _LIFTS and any(not isinstance(a, FakeTensor) for a in _tensors(args)):
             args, kwargs = map_aggregate((args, kwargs), self.fake)
-        result = func(*args, **kwargs)
+        result = corrected(func, args, func(*args, **kwargs))
         self._record(func, node_args, dict(node_kwargs), result)
         return result
 

@@ -47,14 +47,14 @@ def native_layer_norm(x: Value, normalized_shape: Sequence[int], weight: V, bias
         out = out * broadcast_to(opmath(weight), x.shape)
     if bias is not None:
         out = out + broadcast_to(opmath(bias), x.shape)
-    return p.convert(out, x.dtype), p.convert(mean, _stat_dtype(x, weight)), p.convert(rstd, _stat_dtype(x, weight))
+    return p.convert(out, x.dtype), p.convert(mean, _stat_dtype(x, weight, bias)), p.convert(rstd, _stat_dtype(x, weight, bias))
 
 
-def _stat_dtype(x: Value, weight: V = None) -> torch.dtype:
-    """On a CPU mean and rstd come in the input's dtype unless the weight is wider; on a GPU in float32."""
-    if x.device.type == "cpu" and (weight is None or weight.dtype is x.dtype):
+def _stat_dtype(x: Value, *parameters: V) -> torch.dtype:
+    """On a CPU mean and rstd come in the input's dtype unless a parameter is wider; on a GPU in float32."""
+    if x.dtype not in LOW_PRECISION or x.device.type == "cpu" and not any(v is not None and v.dtype is torch.float32 for v in parameters):
         return x.dtype
-    return torch.float32 if x.dtype in LOW_PRECISION else x.dtype
+    return torch.float32
 
 
 @rule("native_layer_norm_backward")
@@ -117,10 +117,6 @@ def _blend(running: Value, new: Value, momentum: float) -> Value:
     return p.convert(p.convert(new, running.dtype) * momentum + running * (1.0 - momentum), running.dtype)
 
 
-def _saved_dtype(x: Value, weight: V) -> torch.dtype:
-    return weight.dtype if weight is not None and x.dtype in LOW_PRECISION else (torch.float32 if x.dtype in LOW_PRECISION else x.dtype)
-
-
 def batch_norm_inference(x: Value, weight: V, bias: V, running_mean: Value, running_var: Value, eps: float) -> Value:
     wide = opmath(x)
     rstd = p.rsqrt(p.convert(running_var, wide.dtype) + eps)
@@ -137,11 +133,12 @@ def batch_norm_functional(x: Value, weight: V, bias: V, running_mean: Value, run
                           eps: float) -> tuple[Any, ...]:
     """(out, mean, rstd, running mean, running variance)."""
     _check_batch(x)
+    stats = _stat_dtype(x, weight, bias, running_mean, running_var)
     if training:
         out, mean, rstd, new_mean, new_var = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
-        return out, p.convert(mean, _saved_dtype(x, weight)), p.convert(rstd, _saved_dtype(x, weight)), new_mean, new_var
+        return out, p.convert(mean, stats), p.convert(rstd, stats), new_mean, new_var
     out = batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
-    return out, _empty(x, _saved_dtype(x, weight)), _empty(x, _saved_dtype(x, weight)), running_mean, running_var
+    return out, _empty(x, stats), _empty(x, stats), running_mean, running_var
 
 
 @rule("_batch_norm_with_update_functional")
@@ -157,8 +154,9 @@ def batch_norm_with_update_functional(x: Value, weight: V, bias: V, running_mean
 @rule("_native_batch_norm_legit.no_stats")
 def batch_norm_no_stats(x: Value, weight: V, bias: V, training: bool, momentum: float, eps: float) -> tuple[Any, ...]:
     _check_batch(x)
+    stats = _stat_dtype(x, weight, bias)
     out, mean, rstd, _, _ = batch_norm_training(x, weight, bias, None, None, momentum, eps)
-    return out, p.convert(mean, _saved_dtype(x, weight)), p.convert(rstd, _saved_dtype(x, weight))
+    return out, p.convert(mean, stats), p.convert(rstd, stats)
 
 
 @rule("_native_batch_norm_legit_no_training", "_batch_norm_no_update")
@@ -166,7 +164,8 @@ def batch_norm_no_training(x: Value, weight: V, bias: V, running_mean: Value, ru
                            eps: float) -> tuple[Any, ...]:
     _check_batch(x)
     out = batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
-    return out, _empty(x, _saved_dtype(x, weight)), _empty(x, _saved_dtype(x, weight))
+    stats = _stat_dtype(x, weight, bias, running_mean, running_var)
+    return out, _empty(x, stats), _empty(x, stats)
 
 
 @rule("native_batch_norm")
@@ -225,7 +224,7 @@ def native_group_norm(x: Value, weight: V, bias: V, N: int, C: int, HxW: int, gr
         out = out * _channel(weight, out)
     if bias is not None:
         out = out + _channel(bias, out)
-    stats = _stat_dtype(x, weight)
+    stats = _stat_dtype(x, weight, bias)
     return p.convert(out, x.dtype), p.convert(p.reshape(mean, (N, group)), stats), p.convert(p.reshape(rstd, (N, group)), stats)
 
 
