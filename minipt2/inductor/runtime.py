@@ -83,14 +83,14 @@ def over(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype, size: S
     return tensor.set_(storage, offset // tensor.element_size(), size, stride)
 
 
-def placed(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
-    """``tensor`` if it lies in memory as the generated loops expect, else a copy that does.
+def placed(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """``tensor`` if it lies in memory as the generated loops expect, else a copy that does (a fake kernel may have been wrong).
 
     One of another size is an opaque workspace (oneDNN's LSTM has one), which no loop reads.
     """
-    if tensor.stride() == stride or tensor.shape != size:
+    if tensor.stride() == stride and tensor.dtype is dtype or tensor.shape != size:
         return tensor
-    return torch.empty_strided(size, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return torch.empty_strided(size, stride, dtype=dtype, device=tensor.device).copy_(tensor)
 
 
 def aligned(tensor: torch.Tensor) -> torch.Tensor:

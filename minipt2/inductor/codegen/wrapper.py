@@ -196,7 +196,7 @@ class Writer:
         return replace(step, target=torch.ops.mkldnn._convolution_pointwise_.binary, args=(other, x, *rest))
 
     def placed(self, value: str, layout: Layout) -> str:
-        return f"placed({value}, {numbers(layout.sizes)}, {numbers(layout.strides)})"
+        return f"placed({value}, {numbers(layout.sizes)}, {numbers(layout.strides)}, {layout.dtype})"
 
     def target(self, target: Any) -> str:
         """The called object under a short name of the module."""
