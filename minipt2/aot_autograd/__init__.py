@@ -8,9 +8,9 @@ ATen overloads (or what ``decompose`` made of them), no mutation, outputs that s
 The order: ``trace`` (record forward and gradient) -> ``functionalize`` -> ``simplify`` -> ``decompose`` -> ``partition`` (what to
 save) -> compilers -> ``runtime``. Upstream: ``torch._functorch.aot_autograd`` and ``torch._functorch.partitioners``.
 """
-from .compile import aot_compile, aot_eager
+from .compile import aot_compile, aot_eager, compile_backward, compiled, make_plan
 from .partition import min_cut, split
-from .runtime import Compiled
+from .runtime import Compiled, Plan
 from .trace import Tracer, trace_joint
 
-__all__ = ["Compiled", "Tracer", "aot_compile", "aot_eager", "min_cut", "split", "trace_joint"]
+__all__ = ["Compiled", "Plan", "Tracer", "aot_compile", "aot_eager", "compile_backward", "compiled", "make_plan", "min_cut", "split", "trace_joint"]

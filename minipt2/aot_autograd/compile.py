@@ -1,4 +1,4 @@
-"""``aot_compile``: all steps of this room in order.
+"""``aot_compile`` (``make_plan``, then ``bind``): all steps of this room in order.
 
 Upstream: ``torch._functorch._aot_autograd.graph_compile`` and ``torch._dynamo.backends.debugging.aot_eager``.
 """
@@ -10,6 +10,7 @@ from torch import fx
 
 from .. import trace as events
 from ..config import config
+from ..prims.core import TensorMeta
 from ..prims.kinds import kind as prims_kind
 from ..prims.lazy import LazyGraphModule
 from .joint import Joint, capture
@@ -19,7 +20,32 @@ from .simplify import drop_dead, output_node
 from .twice import Again, draws_random_numbers
 
 
-def aot_compile(
+def aot_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Callable[..., tuple]:
+    """Compile ``gm`` ahead of time, with its backward when grad mode is on and some input requires grad: ``make_plan``, bound.
+
+    gm: returns a flat tuple; parameters and buffers are placeholders. example_inputs: one per placeholder, fake or real. how: the compilers
+    and the rest of what ``make_plan`` takes.
+    """
+    return compiled(gm, lambda: make_plan(gm, example_inputs, **how))
+
+
+def compiled(gm: fx.GraphModule, make: Callable[[], Plan]) -> Callable[..., tuple]:
+    """``gm`` as ``make()`` says.
+
+    What cannot be expressed or compiled runs eagerly, with a warning and counted as ``aot_fallbacks``: a failure here is no failure of
+    the user's program (``config.raise_internal_errors``: it is raised). Of a backward that fails, only the backward runs eagerly.
+    """
+    try:
+        plan = make()
+    except Exception as error:
+        _fall_back("graph", error)
+        return lambda *args: tuple(gm.forward(*args))
+    if plan.repeatable:
+        plan.again = Again(gm.forward)
+    return bind(plan, gm.forward)
+
+
+def make_plan(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
     *,
@@ -29,36 +55,28 @@ def aot_compile(
     decompose: Callable[[fx.GraphModule], fx.GraphModule] | None = None,
     partitioner: Callable[..., tuple[fx.GraphModule, fx.GraphModule]] | None = None,
     kind: Kind = prims_kind,
-) -> Callable[..., tuple]:
-    """Compile ``gm`` ahead of time, with its backward when grad mode is on and some input requires grad.
+) -> Plan:
+    """Trace, cut and compile ``gm``.
 
-    gm: returns a flat tuple; parameters and buffers are placeholders. example_inputs: one per placeholder, fake or real.
     fw_compiler, bw_compiler, inference_compiler: ``compiler(graph, fake_inputs) -> fn``, where ``fn(args: list) -> list`` may clear
     ``args``. The two latter default to the first; the backward is compiled when it first runs. ``graph.meta["mutated_inputs"]``
     maps an output to the input it may be written into instead (returning that input object).
     decompose: rewrites the joint graph (output ``(outputs, grads)``) before it is cut. kind: classifies its nodes.
     partitioner: ``partitioner(joint, kind) -> (forward, backward)``; default: minimum cut.
-
-    What cannot be expressed or compiled runs eagerly, with a warning and counted as ``aot_fallbacks``: a failure here is no failure of
-    the user's program (``config.raise_internal_errors``: it is raised). Of a backward that fails, only the backward runs eagerly.
+    Raises Unsupported where eager's meaning could not be kept, and whatever the compilers raise.
     """
-    try:
-        joint = capture(gm, example_inputs)
-        random = draws_random_numbers(joint.graph)
-        events.artifact("aot", "joint", joint.graph)
-        if decompose is not None:
-            joint.graph = decompose(joint.graph)
-            events.artifact("aot", "decomposed", joint.graph)
-        if joint.tangents:
-            plan = _plan_training(joint, fw_compiler, bw_compiler or fw_compiler, partitioner or partition, kind)
-        else:
-            plan = _plan_inference(joint, inference_compiler or fw_compiler, kind)
-    except Exception as error:
-        _fall_back("graph", error)
-        return lambda *args: tuple(gm.forward(*args))
-    if plan.tangents and plan.straight and not plan.updates and not random:
-        plan.again = Again(gm.forward)
-    return bind(plan, gm.forward)
+    joint = capture(gm, example_inputs)
+    random = draws_random_numbers(joint.graph)
+    events.artifact("aot", "joint", joint.graph)
+    if decompose is not None:
+        joint.graph = decompose(joint.graph)
+        events.artifact("aot", "decomposed", joint.graph)
+    if joint.tangents:
+        plan = _plan_training(joint, fw_compiler, bw_compiler or fw_compiler, partitioner or partition, kind)
+    else:
+        plan = _plan_inference(joint, inference_compiler or fw_compiler, kind)
+    plan.repeatable = bool(plan.tangents) and plan.straight and not plan.updates and not random
+    return plan
 
 
 def _fall_back(what: str, error: Exception) -> None:
@@ -107,7 +125,7 @@ def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
 
 def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, partitioner: Callable, kind: Kind) -> Plan:
     plan, updates = _base_plan(joint), len(joint.updates)
-    tangents = [n.meta["val"] for n in _inputs(joint.graph) if n.meta.get("tangent")]
+    tangents = [TensorMeta.of(n.meta["val"]) for n in _inputs(joint.graph) if n.meta.get("tangent")]
     forward, backward = partitioner(joint.graph, kind)
     results = output_node(forward.graph).args[0]
     inputs = _inputs(forward)
@@ -121,11 +139,12 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
     plan.frozen = [i for i in range(joint.count) if i not in joint.tangents]
     plan.in_place = _allow_in_place(forward, joint.updates, kind)
     plan.forward = _compile(fw_compiler, forward, "forward")
-    plan.compile_backward = lambda: _compile_backward(bw_compiler, backward)
+    plan.backward_graph = backward
+    plan.compile_backward = lambda: compile_backward(bw_compiler, backward)
     return plan
 
 
-def _compile_backward(compiler: Compiler, gm: fx.GraphModule) -> Callable[[list], Sequence[Any]]:
+def compile_backward(compiler: Compiler, gm: fx.GraphModule) -> Callable[[list], Sequence[Any]]:
     """The forward has run already, so a backward that cannot be compiled runs as the graph it was."""
     spare = fx.Graph()
     spare.output(spare.graph_copy(gm.graph, {}))

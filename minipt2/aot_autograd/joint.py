@@ -8,6 +8,7 @@ Upstream: ``torch._functorch._aot_autograd.collect_metadata_analysis`` (which ru
 """
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
@@ -21,7 +22,17 @@ from .ops import ALIAS_ONLY, info, is_view, storage_root, view_parent
 from .simplify import output_node, simplify
 from .trace import Tracer, trace_joint
 
-View = Callable[[torch.Tensor], torch.Tensor]
+
+@dataclass(frozen=True)
+class View:
+    """One view to be taken: data, so that it can be written to disk."""
+
+    op: Callable[..., Any]
+    rest: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    def __call__(self, base: Any) -> torch.Tensor:
+        return self.op(base, *self.rest, **self.kwargs)
 
 
 @dataclass(frozen=True)
@@ -61,10 +72,9 @@ def _view_steps(node: fx.Node, root: fx.Node) -> tuple[View, ...]:
     while node is not root:
         parent = view_parent(node)
         if not isinstance(node.target, torch._ops.OpOverload):  # getitem
-            steps.append(lambda x, i=node.args[1]: x[i])
+            steps.append(View(operator.getitem, (node.args[1],), {}))
         elif node.target not in ALIAS_ONLY:
-            rest, kwargs, op = tuple(node.args[1:]), dict(node.kwargs), node.target
-            steps.append(lambda x, op=op, rest=rest, kwargs=kwargs: op(x, *rest, **kwargs))
+            steps.append(View(node.target, tuple(node.args[1:]), dict(node.kwargs)))
         node = parent
     return tuple(reversed(steps))
 

@@ -19,6 +19,7 @@ from torch import fx
 from .. import trace as events
 from ..config import config
 from ..errors import Unsupported
+from ..prims.core import TensorMeta
 from .functionalize import same_strides
 from .joint import Output
 from .twice import Again, OnlyOnce
@@ -36,7 +37,7 @@ Compiler = Callable[[fx.GraphModule, list], Callable[[list], Sequence[Any]]]
 
 @dataclass
 class Plan:
-    """All that one compiled graph needs at run time."""
+    """All that one compiled graph needs at run time. A copy for another process (``pickle``) lacks the functions."""
 
     forward: Callable[[list], Sequence[Any]]
     outputs: list[Output]
@@ -49,13 +50,17 @@ class Plan:
     """(is input, index): the saved tensors, as inputs of the call or results of ``forward``."""
     witnesses: list[int] = field(default_factory=list)
     """Values that share storage with a saved tensor: were they written in place, the backward would be wrong."""
-    tangents: list[tuple[int, torch.Tensor]] = field(default_factory=list)
-    """(value, fake tangent): which values have a gradient, and what it looks like."""
+    tangents: list[tuple[int, TensorMeta]] = field(default_factory=list)
+    """(value, its tangent): which values have a gradient, and what it looks like."""
     frozen: list[int] = field(default_factory=list)
     """Values without gradient."""
     reach: list[int] = field(default_factory=list)
     """For each input, the tangents that its gradient depends on, as bits."""
     compile_backward: Callable[[], Callable[[list], Sequence[Any]]] | None = None
+    backward_graph: fx.GraphModule | None = None
+    """What ``compile_backward`` compiles, until it has."""
+    repeatable: bool = False
+    """Whether the captured graph may run a second time, and its values are the user's outputs."""
     again: Again | None = None
     """Gives gradients that can be differentiated, where the graph may run twice."""
     in_place: bool = False
@@ -77,8 +82,17 @@ class Plan:
             with self._lock:
                 if self._backward is None:
                     self._backward = self.compile_backward()
-                    self.compile_backward = None
+                    self.compile_backward = self.backward_graph = None
         return self._backward
+
+    def __getstate__(self) -> dict[str, Any]:
+        functions = dict.fromkeys(("forward", "compile_backward", "again", "_backward", "_lock"))
+        return {**self.__dict__, **functions, "backward_graph": None}
+
+    def complete(self, forward: Callable[[list], Sequence[Any]], compile_backward: Callable[[], Any] | None) -> "Plan":
+        """This plan, read from bytes, with its functions."""
+        self.forward, self.compile_backward, self._lock = forward, compile_backward, threading.Lock()
+        return self
 
     def run(self, args: tuple) -> Sequence[Any]:
         """The values (and behind them the saved ones), the inputs' contents put back."""
@@ -167,7 +181,7 @@ class Compiled(torch.autograd.Function):
         return (None, *grads)
 
 
-def _tangent(given: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
     """``given`` in the strides that the backward was compiled for; zeros where the output was not used."""
     if given is None:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()

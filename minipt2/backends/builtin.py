@@ -4,14 +4,12 @@ Upstream: ``torch._dynamo.backends.debugging`` (``eager``, ``aot_eager``) and ``
 """
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import Any, Callable
 
 import torch
 from torch import fx
 
-from ..config import config
 from .registry import register_backend
 
 Compiled = Callable[..., Any]
@@ -42,16 +40,6 @@ def _run_graph(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callab
 @register_backend
 def inductor(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     """Graphs made ahead of time, reduced to prims, compiled to fused loops in C."""
-    from .. import inductor, prims
-    from ..aot_autograd import aot_compile
-    name = f"graph{next(_names)}"
-
-    def compiler(kind: str, inference: bool) -> Callable[..., Callable[[list], list]]:
-        return config.bind(functools.partial(inductor.compile_graph, inference=inference, name=f"{name}_{kind}"))
-
-    def decompose(gm: fx.GraphModule) -> fx.GraphModule:
-        # layouts are chosen on the joint graph, so that forward and backward agree about saved tensors
-        return inductor.choose_layouts(prims.expand(gm))
-
-    return aot_compile(gm, example_inputs, fw_compiler=compiler("forward", False), bw_compiler=compiler("backward", False),
-                       inference_compiler=compiler("inference", True), decompose=decompose)
+    from ..aot_autograd import compiled
+    from . import stored
+    return compiled(gm, lambda: stored.plan(gm, example_inputs, f"graph{next(_names)}"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import operator
 import pickle
+import sys
 import types
 from typing import Any
 
@@ -54,14 +55,27 @@ def named(target: Any) -> str:
         return str(target)
     if getattr(target, "name", None) and type(target).__name__ == "Prim":
         return repr(target)
-    owner = getattr(target, "__self__", None) or getattr(target, "__objclass__", None)
+    owner = getattr(target, "__self__", getattr(target, "__objclass__", None))
+    if owner is not None and not isinstance(owner, (type, types.ModuleType)):
+        raise NotPortable(f"{target!r} belongs to an object")
     module = getattr(target, "__module__", None) or getattr(owner, "__module__", None) or getattr(owner, "__name__", "")
     kinds = (types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, type)
-    name = getattr(target, "__qualname__", "<")
-    if not isinstance(target, kinds) or module.partition(".")[0] not in _ROOTS or "<" in name:
+    name = getattr(target, "__qualname__", "")
+    known = not isinstance(target, types.FunctionType) or _resolves(target, module, name)
+    if not isinstance(target, kinds) or module.partition(".")[0] not in _ROOTS or not known:
         raise NotPortable(f"{target!r} is no function of torch or Python")
     owner_name = getattr(owner, "__name__", "") if owner is not None and not isinstance(owner, types.ModuleType) else ""
-    return f"{type(target).__name__} {module} {owner_name} {name}"
+    return f"{type(target).__name__} {module} {owner_name} {name} {target.__name__}"
+
+
+def _resolves(target: Any, module: str, name: str) -> bool:
+    """Whether ``target`` is what its module knows under its name (not one put in its place)."""
+    found = sys.modules.get(module)
+    if getattr(found, target.__name__, None) is target:
+        return True
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is target
 
 
 class _Pickler(pickle.Pickler):

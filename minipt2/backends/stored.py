@@ -1,0 +1,115 @@
+"""What ``aot_autograd`` and ``inductor`` made of a captured graph, kept on disk: a second process neither traces nor generates code.
+
+One file per captured graph (its key: ``graph_key``, our sources, torch, the C toolchain) holds the plan of the run time, the recipe of the
+forward or inference graph, and the backward graph; a second file, written when the backward first runs, holds the backward's recipe.
+A file that is missing, damaged, or of something that only this process knows is made again.
+Upstream: ``torch._functorch._aot_autograd.autograd_cache`` (``AOTAutogradCache``).
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, Sequence
+
+from torch import fx
+
+from .. import inductor, prims, trace
+from ..aot_autograd import Plan, compile_backward, make_plan
+from ..config import config
+from ..inductor import cache
+from ..inductor.compile import sources_identity
+from ..prims import portable
+from .graph_key import graph_key
+
+Function = Callable[[list], Sequence[Any]]
+_ROOMS = ("aot_autograd", "backends", "inductor", "prims", "shapes")
+
+
+def plan(gm: fx.GraphModule, examples: Sequence[Any], name: str) -> Plan:
+    """The plan of ``gm`` through prims and inductor, from disk if it is there. ``name`` is for readers of the generated code."""
+    return _Entry(_key(gm, examples), name).plan(gm, examples)
+
+
+def _key(gm: fx.GraphModule, examples: Sequence[Any]) -> str | None:
+    """None where nothing is kept: the disk is not to be used, somebody wants to see every stage, or rules are not all ours."""
+    foreign = any(not rule.__module__.startswith("minipt2.") for rule in prims.decompositions.values())
+    if not config.disk_cache or trace.listening() or foreign:
+        return None
+    try:
+        return cache.digest(*graph_key(gm, examples), sources_identity(_ROOMS), cache.toolchain_identity())
+    except (portable.NotPortable, cache.CompilerNotFound):
+        return None
+
+
+class _Entry:
+    """The two files under one key; with no key, compiles and keeps nothing."""
+
+    def __init__(self, key: str | None, name: str):
+        self.key, self.name = key, name
+        self.recipes: dict[str, inductor.Recipe] = {}
+
+    def plan(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Plan:
+        return self.attempt("plan", self.read) or self.make(gm, examples)
+
+    # -------------------------------------------------------------- made here
+    def make(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Plan:
+        plan = make_plan(gm, examples, fw_compiler=self.compiler("forward"), bw_compiler=self.compiler("backward"),
+                         inference_compiler=self.compiler("inference", inference=True), decompose=_decompose)
+        if self.recipes:
+            (kind, recipe), = self.recipes.items()
+            self.recipes.clear()
+            data = self.write("plan", lambda: (plan, kind, recipe, portable.dumps(plan.backward_graph)))
+            self.key = self.backward_key(data) if data else None
+        return plan
+
+    def compiler(self, kind: str, inference: bool = False) -> Callable[[fx.GraphModule, list], Function]:
+        compile_graph = functools.partial(inductor.compile_graph, inference=inference, name=f"{self.name}_{kind}")
+        return config.bind(functools.partial(compile_graph, keep=functools.partial(self.keep, kind)))
+
+    def keep(self, kind: str, recipe: inductor.Recipe) -> None:
+        if kind == "backward":
+            self.write("backward", lambda: recipe)
+        elif self.key is not None:
+            self.recipes[kind] = recipe
+
+    def write(self, part: str, content: Callable[[], Any]) -> bytes | None:
+        """The bytes of the file, None where there is none."""
+        if self.key is None:
+            return None
+        try:
+            data = portable.dumps(content())
+        except portable.NotPortable as error:
+            trace.artifact("cache", f"{self.name}.{part}", error)
+            return None
+        cache.store_bytes(f"{self.key}.{part}", data)
+        return data
+
+    def backward_key(self, plan: bytes) -> str:
+        """A backward belongs to one plan: two processes that compile at once may have saved different tensors."""
+        return cache.digest(str(self.key), plan)
+
+    # -------------------------------------------------------------- read back
+    def attempt(self, part: str, read: Callable[[bytes], Any]) -> Any:
+        """``read`` of a file's content; None when it is not there, or of no use (then it is made again)."""
+        data = cache.load_bytes(f"{self.key}.{part}") if self.key is not None else None
+        try:
+            return None if data is None else read(data)
+        except Exception as error:
+            trace.artifact("cache", f"{self.name}.{part}", error)
+            return None
+
+    def read(self, data: bytes) -> Plan:
+        plan, kind, recipe, backward_graph = portable.loads(data)
+        forward = inductor.load(recipe, f"{self.name}_{kind}")
+        self.key = self.backward_key(data)
+        trace.count("plans_reused")
+        return plan.complete(forward, config.bind(functools.partial(self.backward, backward_graph)) if plan.tangents else None)
+
+    def backward(self, graph: bytes) -> Function:
+        """From the second file; from the graph where no process got that far."""
+        found = self.attempt("backward", lambda data: inductor.load(portable.loads(data), f"{self.name}_backward"))
+        return found or compile_backward(self.compiler("backward"), portable.loads(graph))
+
+
+def _decompose(gm: fx.GraphModule) -> fx.GraphModule:
+    # layouts are chosen on the joint graph, so that forward and backward agree about saved tensors
+    return inductor.choose_layouts(prims.expand(gm))
