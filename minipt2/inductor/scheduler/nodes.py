@@ -36,32 +36,43 @@ class Node:
     buffer: Computed
     sizes: dict[str, Any]
     reduced: frozenset[str]
-    instrs: tuple[Instr, ...]
+    body: tuple[Instr, ...]
     accesses: list[Access] = field(default_factory=list)
+    mapping: dict[str, Index] = field(default_factory=dict)
+    """What the variables of ``body`` have become; most attempts to fuse fail, so that bodies are rewritten only when read."""
 
     @property
     def name(self) -> str:
         return self.buffer.name
+
+    @property
+    def instrs(self) -> tuple[Instr, ...]:
+        """The body over the variables of ``sizes``."""
+        if self.mapping:
+            mapping, sizes = self.mapping, self.sizes
+            self.body, self.mapping = map_indices(self.body, lambda e: e.subs(mapping, sizes)), {}
+        return self.body
 
     def reads(self) -> set[str]:
         return {a.buffer for a in self.accesses if a.mode in ("load", "atomic_add")}
 
     @property
     def reduces(self) -> bool:
-        return any(i.op == "reduce" for i in self.instrs)
+        return any(i.op == "reduce" for i in self.body)
 
     def apply(self, mapping: Mapping[str, Index], sizes: Mapping[str, Any]) -> "Node":
         """The node over other loop variables: each old one becomes an index over those of ``sizes``."""
-        if not any(v in mapping for v in self.sizes):
+        here = {v: mapping[v] for v in self.sizes if v in mapping}
+        if not here:
             return self
         own: dict[str, Any] = {}
         for v, n in self.sizes.items():
-            for u in sorted(mapping[v].terms, key=lambda t: -mapping[v].terms[t]) if v in mapping else [v]:
+            for u in sorted(here[v].terms, key=lambda t: -here[v].terms[t]) if v in here else [v]:
                 own[u] = sizes.get(u, n)
-        reduced = frozenset(u for v in self.reduced for u in (mapping[v].terms if v in mapping else [v]))
-        accesses = [a._replace(index=a.index.subs(mapping, own)) for a in self.accesses]
-        instrs = map_indices(self.instrs, lambda e: e.subs(mapping, own))
-        return Node(self.buffer, own, reduced, instrs, accesses)
+        reduced = frozenset(u for v in self.reduced for u in (here[v].terms if v in here else [v]))
+        accesses = [a._replace(index=a.index.subs(here, own)) for a in self.accesses]
+        combined = {v: e.subs(here, own) for v, e in self.mapping.items()} | {v: e for v, e in here.items() if v not in self.mapping}
+        return Node(self.buffer, own, reduced, self.body, accesses, combined)
 
 
 def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterator[int]) -> Node:

@@ -150,7 +150,7 @@ def inline(reader: Node, node: Node, store: Access) -> Node | None:
     if instrs is None:
         return None
     sizes = {a.buffer: a.bytes for a in (*reader.accesses, *node.accesses)}
-    return replace(reader, instrs=instrs, accesses=list(list_accesses(instrs, sizes.__getitem__)))
+    return replace(reader, body=instrs, mapping={}, accesses=list(list_accesses(instrs, sizes.__getitem__)))
 
 
 def _dims(index: Index, sizes: Mapping[str, Any]) -> list[tuple[str, int, int]] | None:
