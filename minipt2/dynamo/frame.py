@@ -18,7 +18,7 @@ from .bytecode import Instruction, assemble, clone, ops
 from .emit import GRAPH_OUT, Emitter
 from .modes import preserved
 from .output_graph import OutputGraph
-from .resume import continuation, is_resume_code, live_names, prologue, reachable
+from .resume import continuation, is_resume_code, live_names, prologue, puts_stack_back, reachable
 from .skip import is_entry_code
 from .translator import NULL, Translator
 from .variables.base import ObservedException, Variable
@@ -187,6 +187,8 @@ class FrameTranslator(Translator):
     def finish_break(self, at: int, reason: Unsupported) -> Compiled:
         """The graph so far, the frame's state made real, the instruction itself, and what follows it."""
         instr = self.program.instructions[at]
+        if puts_stack_back(instr):
+            raise SkipFrame(reason.reason)
         if self.handled:  # the exception being handled has to be a real one: break where it was raised
             if self.handled[0].step < self.output.step:
                 raise Restart(self.handled[0].step, reason)

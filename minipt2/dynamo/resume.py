@@ -37,6 +37,11 @@ def is_resume_code(code: CodeType) -> bool:
     return code in _known
 
 
+def puts_stack_back(instr: Instruction) -> bool:
+    """Whether a resume function begins with ``instr``: it would break there again, and so would the next one, for ever."""
+    return instr.op.startswith("LOAD_FAST") and str(instr.arg).startswith(_STACK)
+
+
 live_names = PerCode(lambda code: liveness(program_of(code).instructions))
 """Live-in names per instruction of a code object."""
 _continuations: PerCode[dict[tuple, CodeType]] = PerCode(lambda code: {})

@@ -3,6 +3,8 @@ import pytest
 import torch
 from torch import nn
 
+import minipt2
+
 from ..compare import check, check_module
 
 
@@ -29,3 +31,12 @@ def test_recurrent_modules(kind):
     torch.manual_seed(0)
     check_module(kind(5, 6, num_layers=2), torch.randn(3, 2, 5))
     check_module({nn.RNN: nn.RNNCell, nn.GRU: nn.GRUCell, nn.LSTM: nn.LSTMCell}[kind](5, 6), torch.randn(2, 5))
+
+
+def test_a_value_that_cannot_be_captured_on_the_stack_of_a_resumed_frame():
+    def build(module):
+        with torch.no_grad():
+            module.weight.materialize((4, 3, 2))  # an UninitializedParameter
+        return module.weight.shape
+
+    assert minipt2.compile(build)(nn.LazyConv1d(4, 2, bias=False)) == (4, 3, 2)
