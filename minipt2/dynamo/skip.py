@@ -20,6 +20,12 @@ _SITE = tuple(os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("
 # Parts of minipt2 that are user code as far as capture is concerned.
 _USER_PARTS = tuple(os.path.join(_OWN, part) for part in ("models" + os.sep, "bench" + os.sep))
 
+# Parts of torch that are Python like a user's: what follows a graph break inside them is captured as a frame of its own. Not among them:
+# the files every module call goes through, whose few code objects would soon hold entries for every module there is.
+_TORCH_USER_PARTS = tuple(_TORCH + part for part in (
+    os.path.join("nn", "modules") + os.sep, os.path.join("nn", "functional.py"), "masked" + os.sep, "testing" + os.sep))
+_TORCH_SHARED = tuple(os.path.join(_TORCH, "nn", "modules", name) for name in ("module.py", "container.py", "lazy.py"))
+
 # Modules whose functions do things no graph may repeat or fold: they are called for real, between graphs.
 NEVER_INLINE = (
     "logging", "warnings", "threading", "multiprocessing", "subprocess", "socket", "asyncio", "concurrent", "importlib", "time", "random",
@@ -56,6 +62,8 @@ def skipped_as_frame(code: CodeType) -> bool:
     if name.startswith("<"):
         return not name.startswith(("<stdin>", "<ipython", "<string>", "<doctest")) or code.co_name == "<module>"
     if name.startswith(_USER_PARTS):
+        return False
+    if name.startswith(_TORCH_USER_PARTS) and name not in _TORCH_SHARED:
         return False
     if name.startswith((_OWN, _TORCH)):
         return True
