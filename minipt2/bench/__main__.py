@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -25,10 +26,10 @@ from .runner import Row, run
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m minipt2.bench", description="eager, minipt2 and a peer, interleaved")
     parser.add_argument("--models", help=f"comma list of {', '.join(models.NAMES)} (default: all)")
-    parser.add_argument("--phase", default="infer,train", help="infer, train or both")
+    parser.add_argument("--phase", default="infer,train", help="infer, train or infer,train (default: both)")
     parser.add_argument("--peer", choices=["torch.compile"], help="measure it in the same rounds")
-    parser.add_argument("--size", default="bench", choices=models.SIZES)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--size", default="bench", choices=models.SIZES, help="of the models: small for tests, bench (default) for timing")
+    parser.add_argument("--rounds", type=int, default=15, help="steps timed for each contender (default: 15)")
     parser.add_argument("--threads", type=int, default=1, help="1: CPU time of the process; more: wall clock")
     parser.add_argument("--unpinned", action="store_true", help="leave malloc as it is (eager then pays for fresh pages)")
     parser.add_argument("--memory", action="store_true", help="peak memory of a step, in child processes")
@@ -42,6 +43,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     unknown = set(args.names) - set(models.NAMES)
     if unknown:
         parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(models.NAMES)}")
+    if args.rounds < 1 or args.threads < 1:
+        parser.error("--rounds and --threads take a number from 1 up")
     args.phases = args.phase.split(",")
     if set(args.phases) - {"infer", "train"}:
         parser.error("--phase takes infer, train or infer,train")
@@ -61,8 +64,11 @@ def main(argv: list[str] | None = None) -> int:
                 progress.update(task, description=f"{name} {phase}: compiling and timing ({len(rows) + 1} of {progress.tasks[0].total:.0f})",
                                 advance=1)
                 rows.append(measured(name, phase, args))
-    console.print(table(rows, args.peer))
-    console.print(summary(rows, args, pinned))
+    show(table(rows, args.peer), console)
+    for row in rows:
+        if row.error:
+            print(f"{row.model} {row.phase} failed: {row.error}")
+    print(summary(rows, args, pinned))
     if args.json:
         with open(args.json, "w") as file:
             json.dump({"machine": machine(), "threads": args.threads, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
@@ -79,24 +85,38 @@ def measured(name: str, phase: str, args: argparse.Namespace) -> Row:
 
 
 def table(rows: list[Row], peer: str | None) -> Table:
-    out = Table(title="time per step")
-    heads = ["model", "phase", "eager ms", "minipt2 ms", "speed-up"]
-    heads += ["peer ms", "over peer", "peer compile s"] if peer else []
-    heads += ["compile s", "warm s", "kernels", "breaks", "max error", "peak MiB (eager)"]
-    for head in heads:
-        out.add_column(head, justify="left" if head in ("model", "phase") else "right")
-    for row in rows:
-        if row.error:
-            out.add_row(row.model, row.phase, f"[red]{row.error[:80]}[/red]")
-            continue
-        cells = [row.model, row.phase, f"{row.ms['eager']:.2f}", f"{row.ms['minipt2']:.2f}", f"{row.speedup['eager']:.2f}"]
-        if peer:
-            cells += [f"{row.ms[peer]:.2f}", f"{row.speedup[peer]:.2f}", f"{row.compile_s[peer]:.1f}"]
-        memory = f"{row.peak_mib['minipt2']:.0f} ({row.peak_mib['eager']:.0f})" if row.peak_mib else ""
-        cells += [f"{row.compile_s['minipt2']:.2f}", "" if row.warm_s is None else f"{row.warm_s:.2f}", str(row.kernels),
-                  str(row.breaks), f"{row.max_error:.1e}", memory]
-        out.add_row(*cells)
+    """One line a row; a column that no row fills is left out."""
+    out = Table(title="time per step", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    lines = [cells(row, peer) for row in rows]
+    for head in dict.fromkeys(head for line in lines for head in line):
+        out.add_column(head, justify="left" if head in ("model", "phase") else "right", no_wrap=True)
+    for line in lines:
+        out.add_row(*(line.get(column.header, "") for column in out.columns))
     return out
+
+
+def cells(row: Row, peer: str | None) -> dict[str, str]:
+    """Head of a column -> text. Heads are broken by hand, so that the widest table fits 80 columns."""
+    found = {"model": row.model, "phase": row.phase}
+    if row.error:
+        return {**found, "eager\nms": "failed"}
+    found |= {"eager\nms": f"{row.ms['eager']:.2f}", "minipt2\nms": f"{row.ms['minipt2']:.2f}", "speed-\nup": f"{row.speedup['eager']:.2f}"}
+    if peer:
+        found |= {"peer\nms": f"{row.ms[peer]:.2f}", "over\npeer": f"{row.speedup[peer]:.2f}", "peer\nfirst s": f"{row.compile_s[peer]:.1f}"}
+    found["first\ncall s"] = f"{row.compile_s['minipt2']:.2f}"
+    if row.warm_s is not None:
+        found["warm\ncall s"] = f"{row.warm_s:.2f}"
+    found |= {"ker-\nnels": str(row.kernels), "breaks": str(row.breaks), "max\nerror": f"{row.max_error:.0e}"}
+    if row.peak_mib:
+        found["peak MiB\n(eager)"] = f"{row.peak_mib['minipt2']:.1f} ({row.peak_mib['eager']:.1f})"
+    return found
+
+
+def show(out: Table, console: Console) -> None:
+    """Print at the width the numbers need: a wrapped line can be read, an abbreviated number cannot."""
+    needed = console.measure(out, options=console.options.update(max_width=1000)).maximum
+    console.width = max(console.width, needed)
+    console.print(out, crop=False, soft_wrap=False)
 
 
 def summary(rows: list[Row], args: argparse.Namespace, pinned: bool) -> str:
@@ -106,9 +126,10 @@ def summary(rows: list[Row], args: argparse.Namespace, pinned: bool) -> str:
         for who in ("eager", args.peer):
             if who and good:
                 values = [row.speedup[who] for row in good]
-                lines.append(f"{phase}: {measure.geometric_mean(values):.3f} times {who} (geometric mean of {len(values)}, worst {min(values):.2f})")
+                lines.append(f"{phase}: {measure.geometric_mean(values):.3f} times as fast as {who} (geometric mean of {len(values)}, worst {min(values):.2f})")
     clock = "process CPU time" if args.threads == 1 else "wall clock"
-    lines.append(f"{args.threads} thread(s), {clock}, {args.rounds} interleaved rounds, freed pages {'kept (mallopt)' if pinned else 'left to malloc'}; "
+    lines.append(f"{args.threads} thread(s), {clock}, {args.rounds} interleaved rounds, "
+                 f"freed pages {'kept (mallopt)' if pinned else 'left to malloc'}\n"
                  f"torch {torch.__version__}, Python {platform.python_version()}")
     return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 In: a name and a size (``"small"`` for tests, ``"bench"`` for timing). Out: a module and its example inputs. Each model file
 defines ``build(size) -> nn.Module`` and ``inputs(size) -> tuple`` and nothing a user's own model would not have; ``loss`` turns any
-output into the scalar that training steps minimise. Called by ``bench``, ``tests`` and ``chapters``.
+output into the scalar that training steps minimise. Called by ``bench`` and ``tests``.
 """
 from __future__ import annotations
 

@@ -1,0 +1,44 @@
+"""The bench's command line: a table that can be read at 80 columns, and its complaints."""
+import pytest
+from rich.console import Console
+
+from minipt2.bench.__main__ import main, show, table
+from minipt2.bench.runner import Row
+
+
+def row(model="actor_critic", **more):
+    times = {"eager": 1426.125, "minipt2": 1325.5, "torch.compile": 1301.25}
+    return Row(model, "train", ms=times, speedup={"eager": 1.29, "torch.compile": 0.98}, compile_s={"minipt2": 13.96, "torch.compile": 45.2},
+               kernels=100, max_error=1.2e-6, **more)
+
+
+def printed(rows, peer=None, width=80):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))
+    show(table(rows, peer), console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 30])
+def test_numbers_are_never_abbreviated(width):
+    everything = printed([row(warm_s=2.345, peak_mib={"minipt2": 432.1, "eager": 500.7}), row("gpt2")], "torch.compile", width)
+    for text in ("actor_critic", "1426.12", "1325.50", "1301.25", "45.2", "2.35", "432.1 (500.7)", "1e-06"):
+        assert text in everything
+    assert "…" not in everything
+
+
+def test_a_column_that_nobody_asked_for_is_left_out():
+    text = printed([row()])
+    assert "warm" not in text and "peak" not in text and "peer" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_failure_takes_one_line():
+    text = printed([row(), Row("gpt2", "train", error="RuntimeError: " + "long " * 50)])
+    assert "failed" in text and "long" not in text and "1426.12" in text
+
+
+@pytest.mark.parametrize("argv, told", [(["--models", "gtp2"], "gpt2"), (["--phase", "both"], "infer,train"), (["--rounds", "0"], "--rounds")])
+def test_mistakes_are_named(argv, told, capsys):
+    with pytest.raises(SystemExit):
+        main(argv)
+    assert told in capsys.readouterr().err
