@@ -53,6 +53,10 @@ def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] 
     unknown = sorted(set(options or ()) - set(OPTIONS))
     if unknown:
         raise InvalidArgument(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+    for name, value in (options or {}).items():
+        kind = type(getattr(config, name))
+        if not isinstance(value, kind):
+            raise InvalidArgument(f"option {name!r} takes {kind.__name__}, not {value!r}")
     call = backends.lookup(backend)
     if not options:
         return call

@@ -6,9 +6,11 @@ Upstream: ``torch._dynamo.config`` and ``torch._inductor.config``.
 from __future__ import annotations
 
 import contextlib
+import difflib
 import functools
 import os
 import tempfile
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Callable, Iterator, TypeVar
@@ -25,6 +27,7 @@ class Config:
     cache_dir: str = ""
     """Compiled artifacts; default: ``minipt2-<uid>`` in the user's cache folder."""
     disk_cache: bool = True
+    """Keep compiled artifacts for other processes."""
     cc: str = ""
     """C compiler command; default: ``$CC``, then gcc, clang, cc."""
     freeze: bool = True
@@ -40,6 +43,16 @@ class Config:
     max_fusion_size: int = 64
     """Most loop bodies fused into one kernel."""
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A misspelt name, or a value of another type, is an error here and not a setting without effect."""
+        default = self.__dataclass_fields__.get(name)
+        if default is None:
+            raise AttributeError(f"no setting {name!r}; there are {', '.join(self.__dataclass_fields__)}")
+        kind = type(default.default)
+        if kind is not str and not isinstance(value, kind):  # a folder may be a Path
+            raise TypeError(f"setting {name!r} takes {kind.__name__}, not {value!r}")
+        super().__setattr__(name, value)
+
     @contextlib.contextmanager
     def patch(self, **changes: Any) -> Iterator["Config"]:
         unknown = set(changes) - {f.name for f in fields(self)}
@@ -47,7 +60,8 @@ class Config:
             raise AttributeError(f"no such setting: {sorted(unknown)}; there are {[f.name for f in fields(self)]}")
         before = {name: getattr(self, name) for name in changes}
         try:
-            self.__dict__.update(changes)
+            for name, value in changes.items():
+                setattr(self, name, value)
             yield self
         finally:
             self.__dict__.update(before)
@@ -83,8 +97,15 @@ def _from_environment() -> Config:
         if isinstance(default, bool):
             parsed: Any = text.lower() not in ("0", "false", "no", "off", "")
         else:
-            parsed = type(default)(text)
+            try:
+                parsed = type(default)(text)
+            except ValueError:
+                raise ValueError(f"MINIPT2_{field.name.upper()} takes {type(default).__name__}, not {text!r}") from None
         setattr(values, field.name, parsed)
+    known = {f"MINIPT2_{field.name.upper()}" for field in fields(Config)}
+    for name in sorted(set(os.environ) - known):
+        if name.startswith("MINIPT2_") and (close := difflib.get_close_matches(name, known, 1, 0.8)):
+            warnings.warn(f"{name} is no setting of minipt2; did you mean {close[0]}?", stacklevel=2)
     return values
 
 

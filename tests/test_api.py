@@ -2,6 +2,7 @@
 import copy
 import gc
 import pickle
+import warnings
 import weakref
 
 import pytest
@@ -151,7 +152,8 @@ def test_is_compiling(fresh):
 
 
 @pytest.mark.parametrize("settings, listed", [
-    ({"backend": "inductr"}, "inductor"), ({"mode": "fastest"}, "reduce-overhead"), ({"options": {"fuse": 1}}, "fusion")])
+    ({"backend": "inductr"}, "inductor"), ({"mode": "fastest"}, "reduce-overhead"), ({"options": {"fuse": 1}}, "fusion"),
+    ({"options": {"fusion": "yes"}}, "takes bool"), ({"options": {"max_fusion_size": "many"}}, "takes int")])
 def test_unknown_names_are_refused_at_once(settings, listed):
     with pytest.raises(InvalidArgument, match=listed):
         minipt2.compile(lambda x: x, **settings)
@@ -187,3 +189,37 @@ def test_explain(fresh):
     explanation = minipt2.explain(f)(torch.randn(3))
     assert explanation.graph_count == 2 and explanation.break_count == 1
     assert "print" in str(explanation) and "test_api.py" in str(explanation)
+    assert str(explanation).startswith("2 graphs, 1 break, ") and ".code" in str(explanation)
+
+
+def test_explain_names_what_was_disabled(fresh):
+    @minipt2.disable
+    def logged(x):
+        return x + 1
+    assert "logged is disabled" in str(minipt2.explain(lambda x: logged(x) * 2)(torch.randn(3)))
+
+
+def test_a_misspelt_setting_is_refused():
+    with pytest.raises(AttributeError, match="fusion"):
+        minipt2.config.fuson = False
+    with pytest.raises(TypeError, match="int"):
+        minipt2.config.max_fusion_size = "many"
+    with pytest.raises(AttributeError, match="fusion"), minipt2.config.patch(freeze=False, fuson=False):
+        pass
+    assert minipt2.config.freeze is True
+
+
+@pytest.mark.parametrize("name, value, told", [
+    ("MINIPT2_FUSON", "0", "MINIPT2_FUSION"), ("MINIPT2_RECOMPILE_LIMIT", "lots", "MINIPT2_RECOMPILE_LIMIT takes int"), ("MINIPT2_CACHE_DIR", "x", "")])
+def test_a_mistake_in_the_environment_is_told(name, value, told, monkeypatch):
+    from minipt2.config import _from_environment
+
+    monkeypatch.setenv(name, value)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            text = str(_from_environment())
+        except ValueError as error:
+            text = str(error)
+    text += "".join(str(w.message) for w in caught)
+    assert told in text and (told or not caught)

@@ -46,12 +46,18 @@ class Explanation:
             self.code.append((name, str(payload)))
 
     def __str__(self) -> str:
-        lines = [f"{self.graph_count} graphs, {self.break_count} breaks, {self.counters.get('kernels', 0)} kernels, "
-                 f"{self.counters.get('fallbacks', 0)} fallbacks"]
+        parts = [(self.graph_count, "graph"), (self.break_count, "break"), (self.counters.get("kernels", 0), "kernel"),
+                 (self.counters.get("fallbacks", 0), "fallback")]
+        lines = [", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in parts)]
         for k, _ in enumerate(self.graphs):
             ops = self.ops(k)
             lines.append(f"graph {k}: {sum(ops.values())} ops: " + ", ".join(f"{name} x{n}" for name, n in ops.most_common(12)))
-        lines += [f"break {k}: {reason}" for k, reason in enumerate(self.breaks)]
+        # a break inside an inlined function is met again when that function's own frame is captured: told once
+        for text, n in Counter(map(str, self.breaks)).items():
+            lines.append(f"break{f' (met {n} times)' * (n > 1)}: {text}")
+        if self.code:
+            lines.append("code: " + ", ".join(f"{name} ({text.count(chr(10)) + 1} lines)" for name, text in self.code)
+                         + "; the text is in .code, the captured graphs are in .graphs")
         return "\n".join(lines)
 
 
@@ -60,7 +66,6 @@ def explain(fn: Callable, **settings: Any) -> Callable[..., Explanation]:
 
     ``fn`` may be plain or already compiled. The call's result is dropped; its side effects happen.
     """
-
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()

@@ -100,7 +100,7 @@ class BuiltinVariable(Variable):
                 unsupported("MP102", f"{self.describe()} of a tensor needs its data", "use the torch function instead")
             if fn in (abs, round, divmod, pow, hash, bytes, format):
                 return args[0].call_method(tx, f"__{fn.__name__}__", args[1:], kwargs)
-        unsupported("MP303", f"call of {self.describe()}", "it is a C function whose effects are not known")
+        unsupported("MP303", f"call of {self.describe()}", "move the call out of the compiled code: the effects of a C function are not known")
 
     def call_method(self, tx, name, args, kwargs):
         return self.getattr(tx, name).call(tx, args, kwargs)
