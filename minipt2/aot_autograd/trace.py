@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
 from ..prims.lazy import LazyGraphModule
-from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, writes_now
+from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, checks_values, info, writes_now
 from .statistics import corrected
 
 _DEVICE_QUERY = torch.ops.prim.device.default
@@ -153,6 +153,8 @@ class Tracer(TorchDispatchMode):
 
     def _record(self, func: OpOverload, args: tuple, kwargs: dict, result: Any) -> None:
         if not isinstance(result, (torch.Tensor, tuple, list)) and not info(func).writes:
+            if checks_values(func):
+                raise Unsupported("MP311", f"{func} checks values at run time and returns nothing")
             return  # a query, answered from metadata
         node = self.graph.create_node("call_function", func, args, kwargs)
         node.meta["val"] = result

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import minipt2
 from minipt2.aot_autograd import aot_compile, aot_eager
 from minipt2.aot_autograd.compile import run_eagerly
 from minipt2.config import config
@@ -243,3 +244,15 @@ def test_a_compiled_graph_that_fails_is_run_eagerly():
     torch.testing.assert_close(out, a[i].sin())
     out.sum().backward()
     torch.testing.assert_close(a.grad, torch.tensor([1.0, 0, 1]) * a.detach().cos())
+
+
+@pytest.mark.parametrize("fn", [
+    lambda t: torch.linalg.cholesky(t) + 1, lambda t: torch.linalg.inv(t) + 1, lambda t: torch.linalg.solve(t, t) + 1])
+def test_checks_of_values_still_raise(fn):
+    compiled = minipt2.compile(fn)
+    with config.patch(raise_internal_errors=False), pytest.warns(UserWarning, match="MP311"):
+        with pytest.raises(RuntimeError) as expected:
+            fn(torch.zeros(3, 3))
+        with pytest.raises(type(expected.value)) as found:
+            compiled(torch.zeros(3, 3))
+    assert str(found.value) == str(expected.value)
