@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
+import minipt2
 from minipt2 import prims
 from minipt2.config import config
 from minipt2.errors import UserFrame
@@ -206,3 +207,10 @@ def test_foreach_is_the_plain_rule_for_each():
 
 def test_every_rule_can_be_called():
     assert all(callable(fn) for fn in prims.decompositions.values())
+
+
+@pytest.mark.parametrize("fn", [torch.max, torch.min, lambda x: x.max(0)[0], lambda x: x.min(0)[0]])
+def test_extrema_of_nothing_are_left_to_eager(fn):
+    compiled = minipt2.compile(lambda x: fn(x) + 1)
+    with pytest.raises((RuntimeError, IndexError), match="reduction dim"):
+        compiled(torch.empty(0, 3))

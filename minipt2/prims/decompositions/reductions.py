@@ -63,12 +63,12 @@ def amin(x: Value, dim: Dims = (), keepdim: bool = False) -> Value:
 
 @rule("max")
 def max_all(x: Value) -> Value:
-    return p.amax(x, tuple(range(x.ndim)))
+    return p.amax(_some(x, x.shape), tuple(range(x.ndim)))
 
 
 @rule("min")
 def min_all(x: Value) -> Value:
-    return p.amin(x, tuple(range(x.ndim)))
+    return p.amin(_some(x, x.shape), tuple(range(x.ndim)))
 
 
 @rule("max.dim")
@@ -87,7 +87,14 @@ def _extremum(best: Prim, position: Prim, x: Value, dim: int, keepdim: bool) -> 
     if x.dtype is torch.bool:
         raise NoRule("arg-reduction of bool")
     dim = wrap_dim(dim, x.ndim)
-    return best(x, (dim,), keepdim), position(x, dim, keepdim)
+    return best(_some(x, x.shape[dim:dim + 1]), (dim,), keepdim), position(x, dim, keepdim)
+
+
+def _some(x: Value, sizes: Sequence[int]) -> Value:
+    """``x``, unless there is nothing to choose from: eager raises then, in words of its own (fake tensors do not)."""
+    if not numel(sizes):
+        raise NoRule("an extremum of no elements")
+    return x
 
 
 @rule("argmax")
