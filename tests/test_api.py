@@ -181,6 +181,15 @@ def test_options_apply(fresh):
     assert minipt2.counters()["kernels"] <= unfused
 
 
+def test_fullgraph_error_shows_the_users_lines_not_ours(fresh):
+    def f(x):
+        print("break here")
+        return x + 1
+    with minipt2.config.patch(raise_internal_errors=False), pytest.raises(minipt2.Unsupported, match="test_api.py") as caught:
+        minipt2.compile(f, fullgraph=True)(torch.ones(1))
+    assert len(caught.traceback) <= 3 and "What to do" in str(caught.value)
+
+
 def test_explain(fresh):
     def f(x):
         y = torch.sin(x)

@@ -86,7 +86,7 @@ def measured(name: str, phase: str, args: argparse.Namespace) -> Row:
 
 def table(rows: list[Row], peer: str | None) -> Table:
     """One line a row; a column that no row fills is left out."""
-    out = Table(title="time per step", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    out = Table(title="time per step", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
     lines = [cells(row, peer) for row in rows]
     for head in dict.fromkeys(head for line in lines for head in line):
         out.add_column(head, justify="left" if head in ("model", "phase") else "right", no_wrap=True)
@@ -96,7 +96,7 @@ def table(rows: list[Row], peer: str | None) -> Table:
 
 
 def cells(row: Row, peer: str | None) -> dict[str, str]:
-    """Head of a column -> text. Heads are broken by hand, so that the widest table fits 80 columns."""
+    """Head of a column -> text. Heads are broken by hand, so that the table without a peer fits 80 columns."""
     found = {"model": row.model, "phase": row.phase}
     if row.error:
         return {**found, "eager\nms": "failed"}
@@ -106,7 +106,7 @@ def cells(row: Row, peer: str | None) -> dict[str, str]:
     found["first\ncall s"] = f"{row.compile_s['minipt2']:.2f}"
     if row.warm_s is not None:
         found["warm\ncall s"] = f"{row.warm_s:.2f}"
-    found |= {"ker-\nnels": str(row.kernels), "breaks": str(row.breaks), "max\nerror": f"{row.max_error:.0e}"}
+    found |= {"ker-\nnels": str(row.kernels), "breaks": str(row.breaks), "max\nerror": f"{row.max_error:.0e}" if row.max_error else "0"}
     if row.peak_mib:
         found["peak MiB\n(eager)"] = f"{row.peak_mib['minipt2']:.1f} ({row.peak_mib['eager']:.1f})"
     return found

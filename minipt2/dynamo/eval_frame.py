@@ -178,6 +178,10 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
         try:
             set_callback(callback)
             return inner(*args, **kwargs)
+        except Unsupported as error:  # its message names the user's lines; ours would bury them
+            if config.raise_internal_errors:
+                raise
+            raise error.with_traceback(None) from error.__cause__
         finally:
             set_callback(None)
             set_callback(before)
