@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import traceback
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
@@ -222,13 +223,19 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
     return lambda *args: tuple(eager(*args)) if _overlaps(plan, args) else run(*args)
 
 
+def _from_saved_tensor_hooks(error: Exception) -> bool:
+    """Whether a hook on saved tensors raised: autograd calls these once ``Compiled.forward`` is through (checkpointing stops so, early)."""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return torch.autograd.Function.apply.__code__ in codes and Compiled.forward.__code__ not in codes
+
+
 def _or_eager(run: Callable[..., tuple], eager: Callable[..., Any]) -> Callable[..., tuple]:
     """``run``; where it raises, eager kernels say whether the fault is the user's (theirs is then the exception) or ours."""
     def guarded(*args: Any) -> tuple:
         try:
             return run(*args)
         except Exception as error:
-            if config.raise_internal_errors:
+            if config.raise_internal_errors or _from_saved_tensor_hooks(error):
                 raise
             fault = error
         results = tuple(eager(*args))

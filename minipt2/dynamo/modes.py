@@ -22,14 +22,20 @@ class GlobalState:
 
 @contextlib.contextmanager
 def preserved() -> Iterator[None]:
-    """Put grad mode, autocast, the default dtype and torch's CPU random state back as they were."""
+    """Put grad mode, autocast, the default dtype and torch's CPU random state back as they were.
+
+    Meanwhile hooks on saved tensors (checkpointing, offloading) are off: what is traced is not theirs.
+    """
     grad, dtype, rng = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_rng_state()
     nesting = _nesting()
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
     cache = torch.is_autocast_cache_enabled()
+    hooks = _take_saved_tensor_hooks()
     try:
         yield
     finally:
+        for pair in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(*pair)
         torch._C._set_grad_enabled(grad)
         torch.set_rng_state(rng)
         if torch.get_default_dtype() != dtype:
@@ -42,6 +48,15 @@ def preserved() -> Iterator[None]:
         torch.set_autocast_cache_enabled(cache)
         while _nesting() > nesting:
             torch.autocast_decrement_nesting()
+
+
+def _take_saved_tensor_hooks() -> list[tuple[Any, Any]]:
+    """Pop this thread's pairs of hooks, innermost first."""
+    taken = []
+    while (pair := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        taken.append(pair)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    return taken
 
 
 def _nesting() -> int:

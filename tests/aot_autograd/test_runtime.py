@@ -1,10 +1,12 @@
 """The autograd.Function at run time: versions, retained graphs, missing tangents, memory, errors."""
 import gc
+import warnings
 import weakref
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import minipt2
 from minipt2.aot_autograd import aot_compile, aot_eager
@@ -256,3 +258,18 @@ def test_checks_of_values_still_raise(fn):
         with pytest.raises(type(expected.value)) as found:
             compiled(torch.zeros(3, 3))
     assert str(found.value) == str(expected.value)
+
+
+def test_checkpointing_a_compiled_function():
+    def fn(t):
+        return (t.sin() @ t).exp().sum()
+
+    def gradient(call):
+        t = torch.linspace(-1, 1, 16).view(4, 4).requires_grad_()
+        checkpoint(call, t, use_reentrant=False).backward()
+        return t.grad
+    with config.patch(raise_internal_errors=False), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = minipt2.compile(fn)
+        for _ in range(2):  # compiled under the hooks of checkpoint, then only run under them
+            torch.testing.assert_close(gradient(compiled), gradient(fn))
