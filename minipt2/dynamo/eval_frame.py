@@ -26,7 +26,7 @@ from .frame import Backend, Compiled, SkipFrame, compile_frame
 from .guards import compile_guards
 from .resume import is_resume_code, run_resumed
 from .variables.functions import CONSTANT_CALLS
-from .skip import allow_code, disable_code, skipped_as_frame
+from .skip import allow_code, disable_code, skipped_as_frame, skipped_with_callees
 
 _lock = threading.RLock()
 _tracing = threading.local()
@@ -69,6 +69,8 @@ class FrameCallback:
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> hook.Decision:
         code = frame.f_code
+        if skipped_with_callees(code):
+            return hook.skip_code_below()
         if skipped_as_frame(code) or code.co_flags & _NOT_FRAMES or code.co_name in _NEVER_NAMES:
             return hook.skip_code()
         if (tracer := sys.gettrace()) is not None and getattr(tracer, "__code__", None) is code:

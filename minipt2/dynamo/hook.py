@@ -63,6 +63,11 @@ def skip_code() -> Decision:
     return Decision(_Action.SKIP, _Action.DEFAULT, None, True)
 
 
+def skip_code_below() -> Decision:
+    """Run this frame as it is, now and always, and what it calls with it."""
+    return Decision(_Action.SKIP, _Action.SKIP, None, True)
+
+
 def skip_once() -> Decision:
     """Run this frame as it is, this time; entries already made stay in use."""
     return Decision(_Action.SKIP, _Action.DEFAULT, None, False)

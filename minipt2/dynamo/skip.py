@@ -20,6 +20,9 @@ _SITE = tuple(os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("
 # Parts of minipt2 that are user code as far as capture is concerned.
 _USER_PARTS = tuple(os.path.join(_OWN, part) for part in ("models" + os.sep, "bench" + os.sep))
 
+# Rooms that compile and run graphs: nothing that their frames call is captured (autograd calls the backward in the middle of a user's frame).
+_COMPILER_PARTS = tuple(os.path.join(_OWN, part + os.sep) for part in ("aot_autograd", "backends", "inductor", "prims"))
+
 # Parts of torch that are Python like a user's: what follows a graph break inside them is captured as a frame of its own. Not among them:
 # the files every module call goes through, whose few code objects would soon hold entries for every module there is.
 _TORCH_USER_PARTS = tuple(_TORCH + part for part in (
@@ -50,6 +53,11 @@ def allow_code(code: CodeType) -> None:
 def is_entry_code(code: CodeType) -> bool:
     """minipt2's own function that calls a module or library function for the user."""
     return code in _allowed
+
+
+def skipped_with_callees(code: CodeType) -> bool:
+    """Frames of the compiler itself: what they call is its own business too."""
+    return code.co_filename.startswith(_COMPILER_PARTS)
 
 
 def skipped_as_frame(code: CodeType) -> bool:

@@ -12,6 +12,7 @@ import minipt2
 from minipt2.aot_autograd import aot_compile, aot_eager
 from minipt2.aot_autograd.compile import run_eagerly
 from minipt2.config import config
+from minipt2.dynamo import eval_frame
 
 from .lifting import graph_of, lift
 
@@ -273,3 +274,21 @@ def test_checkpointing_a_compiled_function():
         compiled = minipt2.compile(fn)
         for _ in range(2):  # compiled under the hooks of checkpoint, then only run under them
             torch.testing.assert_close(gradient(compiled), gradient(fn))
+
+
+def test_what_compiles_the_backward_is_not_captured():
+    def step(t):
+        loss = t.sin().sum()
+        loss.backward()
+        return loss.detach()
+
+    def compiler(gm, fakes):
+        return users_code(lambda args: list(gm(*args)))
+    backend = lambda gm, fakes: aot_compile(gm, fakes, fw_compiler=compiler)  # noqa: E731
+    with config.patch(raise_internal_errors=False):
+        minipt2.compile(step, backend=backend)(torch.ones(3, requires_grad=True))
+        assert users_code.__code__ not in [r.code for c in eval_frame._callbacks for r in c.records.values()]
+
+
+def users_code(run):
+    return run
