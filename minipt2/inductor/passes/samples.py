@@ -1,7 +1,7 @@
-"""Has a tensor's content changed behind its version counter? A few words of each are remembered and compared, in C.
+"""Has a tensor's content changed behind its version counter? Some words of each are remembered and compared, in C.
 
 ``p.data.add_(...)`` and NumPy views write without telling the version counter. An optimiser step changes nearly every element, so that
-a few evenly spread words tell. A word is 4 bytes (1 in tensors shorter than that).
+evenly spread words tell. A word is 4 bytes (1 in tensors shorter than that).
 """
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from ...errors import Minipt2Error
 from ..cache import compile_c
 
-WORDS = 4
-"""Words per tensor: about 60 parameters cost 2 µs."""
+WORDS = 64
+"""Words per tensor: whatever writes a stretch of 1/64 of a tensor or more is noticed, and all of a tensor this short."""
 
 SOURCE = r"""
 #include <stdint.h>
