@@ -166,6 +166,6 @@ class Variable:
         unsupported("MP904", f"changes of {self.describe()} cannot be replayed")
 
 
-def unsupported(code: str, reason: str, advice: str = "") -> NoReturn:
-    """Break the graph here. Codes are the catalogue's stable names."""
+def unsupported(code: str, reason: str, advice: str = "move it out of the compiled code, or into a function marked minipt2.disable") -> NoReturn:
+    """Break the graph here. Codes are the catalogue's stable names; ``advice`` says what the user can do."""
     raise Unsupported(code, reason, advice)
