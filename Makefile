@@ -16,6 +16,7 @@ setup: $(STAMP)
 
 # torch first and pinned: an unpinned torch would bring a CUDA build of several gigabytes.
 $(STAMP): pyproject.toml
+	@echo "Making $(VENV) and installing torch and the rest: a few minutes, most of it the download of torch."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)" numpy
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[test,models]"

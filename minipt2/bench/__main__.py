@@ -55,15 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     console = Console()
     pinned = not args.unpinned and measure.pin_malloc()
-    rows: list[Row] = []
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=len(args.names) * len(args.phases))
-        for name in args.names:
-            for phase in args.phases:
-                progress.update(task, description=f"{name} {phase}: compiling and timing ({len(rows) + 1} of {progress.tasks[0].total:.0f})",
-                                advance=1)
-                rows.append(measured(name, phase, args))
+    rows = measure_all(args)
     show(table(rows, args.peer), console)
     for row in rows:
         if row.error:
@@ -73,6 +65,23 @@ def main(argv: list[str] | None = None) -> int:
         with open(args.json, "w") as file:
             json.dump({"machine": machine(), "threads": args.threads, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
     return 1 if any(row.error for row in rows) else 0
+
+
+def measure_all(args: argparse.Namespace) -> list[Row]:
+    """All rows, with a spinner on a terminal's stderr and a line for each row elsewhere."""
+    rows: list[Row] = []
+    cases = [(name, phase) for name in args.names for phase in args.phases]
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=len(cases))
+        for k, (name, phase) in enumerate(cases, 1):
+            text = f"{name} {phase}: compiling and timing ({k} of {len(cases)})"
+            progress.update(task, description=text, advance=1)
+            if not console.is_terminal:
+                print(text, file=sys.stderr, flush=True)
+            rows.append(measured(name, phase, args))
+    return rows
 
 
 def measured(name: str, phase: str, args: argparse.Namespace) -> Row:
