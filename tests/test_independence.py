@@ -3,7 +3,6 @@ import ast
 import pathlib
 
 import pytest
-import torch
 
 import minipt2
 from minipt2 import models

@@ -18,7 +18,7 @@ from torch import fx
 from ..errors import Unsupported
 from .batch_norm import use_native_batch_norm
 from .functionalize import functionalize
-from .ops import ALIAS_ONLY, info, is_view, storage_root, view_parent
+from .ops import ALIAS_ONLY, storage_root, view_parent
 from .simplify import output_node, simplify
 from .trace import Tracer, trace_joint
 

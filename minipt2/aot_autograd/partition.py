@@ -160,7 +160,6 @@ def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, f
     order = [n for n in joint.graph.nodes if n in saved]
     tangents = [n for n in joint.graph.nodes if n.meta.get("tangent")]
     backward = backward_nodes(joint)
-    primals = [n for n in joint.graph.nodes if n.op == "placeholder" and n not in backward]
     forward_graph, copies = fx.Graph(), {}
     for node in joint.graph.nodes:
         if node not in backward and node.op != "output":

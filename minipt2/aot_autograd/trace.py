@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
 from ..prims.lazy import LazyGraphModule
-from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, checks_values, info, writes_now
+from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, checks_values, info
 from .statistics import corrected
 
 _DEVICE_QUERY = torch.ops.prim.device.default

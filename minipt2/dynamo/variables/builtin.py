@@ -14,7 +14,7 @@ from typing import Any, Callable
 import torch
 
 from .base import Variable, unsupported
-from .containers import const, constants, fold, observed
+from .containers import constants, fold, observed
 from .operators import binary_op, contains, format_value, is_same, text, unary_op
 
 __all__ = ["BuiltinVariable", "binary_op", "contains", "format_value", "is_same", "text", "unary_op", "sort_items"]

@@ -143,8 +143,6 @@ class SequenceVariable(ContainerVariable):
 
 def _is_plain(var: Variable) -> bool:
     """A value whose ``==`` with a sequence is certainly False."""
-    from .constant import ConstantVariable
-
     return isinstance(var, (ConstantVariable, ContainerVariable))
 
 

@@ -10,7 +10,7 @@ import sympy
 from torch import fx
 
 from ...shapes import size
-from ..ir import Input, Layout, Output, Recorder, TensorRef, loop_vars
+from ..ir import Input, Output, Recorder, TensorRef, loop_vars
 from ..ops import DTYPES, ops
 from .tensors import Lazy, Place, Stored, Target, Tensor, View
 
