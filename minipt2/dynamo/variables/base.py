@@ -169,3 +169,20 @@ class Variable:
 def unsupported(code: str, reason: str, advice: str = "move it out of the compiled code, or into a function marked minipt2.disable") -> NoReturn:
     """Break the graph here. Codes are the catalogue's stable names; ``advice`` says what the user can do."""
     raise Unsupported(code, reason, advice)
+
+
+class KnownFunctionVariable(Variable):
+    """A function whose code is not traced: the object itself, ``fn``, is known. Subclasses say what a call does."""
+
+    def __init__(self, fn: Any, source: "Source | None" = None):
+        super().__init__(source)
+        self.fn = fn
+
+    def python_type(self) -> type:
+        return type(self.fn)
+
+    def as_python_constant(self) -> Any:
+        return self.fn
+
+    def truth(self, tx: "Translator") -> bool:
+        return True

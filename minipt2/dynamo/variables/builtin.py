@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 import torch
 
-from .base import Variable, unsupported
+from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import constants, fold, observed
 from .operators import binary_op, contains, format_value, is_same, text, unary_op
 
@@ -45,27 +45,14 @@ def in_table(function: Any) -> bool:
         return False
 
 
-class BuiltinVariable(Variable):
+class BuiltinVariable(KnownFunctionVariable):
     """A C function, method descriptor or builtin class."""
-
-    def __init__(self, fn: Any, source=None):
-        super().__init__(source)
-        self.fn = fn
-
-    def python_type(self) -> type:
-        return type(self.fn)
-
-    def as_python_constant(self):
-        return self.fn
 
     def as_proxy(self):
         return self.fn
 
     def describe(self) -> str:
         return f"builtin {getattr(self.fn, '__qualname__', self.fn)}"
-
-    def truth(self, tx) -> bool:
-        return True
 
     def getattr(self, tx, name):
         from .builder import from_constant

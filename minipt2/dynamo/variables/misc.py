@@ -15,7 +15,7 @@ import torch
 
 from ..source import AttrSource, ImportSource
 from . import builder
-from .base import Variable, unsupported
+from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import BoundMethodVariable, const, constants, fold, observed
 from .sources import DerefSource
 
@@ -236,21 +236,8 @@ class NumpyVariable(Variable):
         cg.load_const(self.value)
 
 
-class NumpyFunctionVariable(Variable):
+class NumpyFunctionVariable(KnownFunctionVariable):
     """A function or ufunc of NumPy: folded on constants (``np.prod(x.shape)``), a break otherwise."""
-
-    def __init__(self, fn: Any, source=None):
-        super().__init__(source)
-        self.fn = fn
-
-    def python_type(self) -> type:
-        return type(self.fn)
-
-    def as_python_constant(self):
-        return self.fn
-
-    def truth(self, tx) -> bool:
-        return True
 
     def call(self, tx, args, kwargs):
         values = [known_to_numpy(v) for v in (*args, *kwargs.values())]

@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
-from .base import Variable, unsupported
+from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, none, observed
 from .tensor import TensorVariable
 from .tuples import SizeVariable
@@ -25,18 +25,8 @@ HANDLERS: dict[Any, Callable[..., Variable]] = {}
 _manual_seed = torch.random.manual_seed
 
 
-class TorchVariable(Variable):
+class TorchVariable(KnownFunctionVariable):
     """A torch function: put into the graph as a call, or handled by ``HANDLERS``."""
-
-    def __init__(self, fn: Any, source=None):
-        super().__init__(source)
-        self.fn = fn
-
-    def python_type(self) -> type:
-        return type(self.fn)
-
-    def as_python_constant(self):
-        return self.fn
 
     def as_proxy(self):
         return self.fn
@@ -45,9 +35,6 @@ class TorchVariable(Variable):
         return f"torch function {getattr(self.fn, '__module__', '')}.{getattr(self.fn, '__name__', self.fn)}"
 
     __repr__ = describe
-
-    def truth(self, tx) -> bool:
-        return True
 
     def getattr(self, tx, name):
         from .builder import from_constant
