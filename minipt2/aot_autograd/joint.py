@@ -46,6 +46,8 @@ class Output:
     views: tuple[View, ...] = ()
     """To be applied in turn, under autograd, to what ``origin`` and ``index`` name."""
     detach: bool = False
+    untracked: bool = False
+    """Whether the views are taken under ``no_grad``: a view that requires grad and has no history, as eager makes there."""
 
 
 @dataclass
@@ -77,6 +79,10 @@ def _view_steps(node: fx.Node, root: fx.Node) -> tuple[View, ...]:
             steps.append(View(node.target, tuple(node.args[1:]), dict(node.kwargs)))
         node = parent
     return tuple(reversed(steps))
+
+
+def _untracked(out: torch.Tensor) -> bool:
+    return out._is_view() and out.requires_grad and out.grad_fn is None
 
 
 class _Chooser:
@@ -134,11 +140,12 @@ class _Chooser:
         node = tracer.node(out)
         if root in places:
             source = tracer.values[places[root]]
-            return Output("input", places[root], _view_steps(node, root), self.hides(source, out, node, root))
+            return Output("input", places[root], _view_steps(node, root), self.hides(source, out, node, root), _untracked(out))
         base = bases.get(root)
         if base is None or base is out:
             return Output("value", self.value(out))
-        return Output("value", self.value(base), _view_steps(node, root), base.requires_grad and not out.requires_grad)
+        hidden = base.requires_grad and not out.requires_grad
+        return Output("value", self.value(base), _view_steps(node, root), hidden, _untracked(out))
 
     @staticmethod
     def hides(source: torch.Tensor, out: torch.Tensor, node: fx.Node, root: fx.Node) -> bool:

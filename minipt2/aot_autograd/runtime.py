@@ -7,6 +7,7 @@ Upstream: ``torch._functorch._aot_autograd.runtime_wrappers``.
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import traceback
@@ -141,8 +142,9 @@ def _output(spec: Output, args: tuple, values: Sequence[Any]) -> Any:
     result = values[spec.index] if spec.origin == "value" else args[spec.index]
     if spec.detach:
         result = result.detach()
-    for view in spec.views:
-        result = view(result)
+    with torch.no_grad() if spec.untracked else contextlib.nullcontext():
+        for view in spec.views:
+            result = view(result)
     return result
 
 

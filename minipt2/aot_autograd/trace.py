@@ -251,8 +251,9 @@ class Tracer(TorchDispatchMode):
             tangents.append(tangent)
             self.placeholder(f"tangents_{i + 1}", tangent, tangent=True)
         self._backward = True
+        anomaly = torch.autograd.set_detect_anomaly(False)  # fake gradients have no numbers to check
         try:
-            with self.active(), torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
+            with anomaly, self.active(), torch._C._DisableAutocast(), torch.autograd.set_multithreading_enabled(False):
                 found = iter(torch.autograd.grad(outputs, wanted, tangents, allow_unused=True))
         finally:
             self._backward = False

@@ -7,18 +7,13 @@ from minipt2.aot_autograd import aot_eager
 from minipt2.config import config
 
 from .lifting import copies, graph_of
+from .observing import storages
 
 
 @pytest.fixture(autouse=True)
 def raise_faults():
     with config.patch(raise_internal_errors=True):
         yield
-
-
-def storages(tensors):
-    """Which tensors share storage with which: the index of the first one in the same storage."""
-    seen = {}
-    return [seen.setdefault(t.untyped_storage().data_ptr(), i) for i, t in enumerate(tensors)]
 
 
 def check(fn, *inputs, leaf=True):

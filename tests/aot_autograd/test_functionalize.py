@@ -10,7 +10,7 @@ from minipt2.aot_autograd.ops import functional_variant, info, writes_now
 from minipt2.config import config
 
 from .lifting import copies, graph_of
-from .test_aliasing import storages
+from .observing import storages
 
 aten = torch.ops.aten
 VIEWS = {

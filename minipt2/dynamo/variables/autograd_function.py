@@ -1,7 +1,7 @@
-"""``autograd.Function.apply``: one node of the graph, whose forward and backward the AOT tracer runs when it traces.
+"""``autograd.Function.apply`` and hooks on gradients: nodes of the graph, whose Python the AOT tracer runs when it traces.
 
-That is only right for functions of their arguments: what ``forward`` and ``backward`` read besides is guarded or refused.
-Upstream: ``AutogradFunctionVariable`` in ``torch/_dynamo/variables/misc.py`` and ``autograd_function_apply``.
+That is only right for functions of their arguments: what ``forward``, ``backward`` and hooks read besides is guarded or refused.
+Upstream: ``AutogradFunctionVariable`` in ``torch/_dynamo/variables/misc.py`` and ``autograd_function_apply``; ``call_hook``.
 """
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ import torch
 from ..source import ImportSource
 from .base import Variable, unsupported
 from .constant import is_literal
+from .functions import FunctionVariable, NestedFunctionVariable
+from .tensor import TensorVariable
 
-REFUSED_NAMES = frozenset(("mark_dirty", "print", "open", "input"))
+REFUSED_NAMES = frozenset(("print", "open", "input"))
+_ADVICE = "register it outside the compiled code, on a tensor that the graph returns, or make the hook a function of its argument"
 STATELESS = (types.ModuleType, type, types.BuiltinFunctionType)
 
 
@@ -41,9 +44,9 @@ class AutogradApplyVariable(Variable):
         if kwargs or not all(map(is_graph_value, args)):
             unsupported("MP314", f"{self.cls.__name__}.apply with arguments that are neither tensors nor constants")
         for name in ("forward", "backward", "setup_context", "vjp"):
-            function = getattr(self.cls, name, None)
+            function = undecorated(getattr(self.cls, name, None))
             if isinstance(function, types.FunctionType) and not function.__module__.startswith("torch."):
-                check_pure(tx, function, self.cls)
+                check_pure(tx, function, f"{self.cls.__name__}.{name}")
         return tx.output.call(tx, caller(self.cls), args, {})
 
     def reconstruct(self, cg) -> None:
@@ -61,31 +64,59 @@ def caller(cls: type) -> Callable:
         def apply(*args: Any) -> Any:
             return reference().apply(*args)
 
-        apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply"
+        writes = any("mark_dirty" in names_of(f.__code__) for f in map(undecorated, (cls.forward, cls.setup_context)) if hasattr(f, "__code__"))
+        apply.__name__ = apply.__qualname__ = f"{cls.__name__}_apply" + "_" * writes  # as torch names what writes in place
         _callers[cls] = apply
     return _callers[cls]
 
 
-def check_pure(tx, function: types.FunctionType, cls: type, seen: set | None = None) -> None:
-    """Break the graph unless ``function`` depends on its arguments and on things that are guarded here."""
+def undecorated(function: Any) -> Any:
+    """The user's function under a decorator of torch's own (``once_differentiable``, ``custom_fwd``), or under ``staticmethod``."""
+    function = getattr(function, "__func__", function)
+    while isinstance(function, types.FunctionType) and hasattr(function, "__wrapped__") and function.__globals__["__name__"].startswith("torch."):
+        function = function.__wrapped__
+    return function
+
+
+def register_hook(tx, tensor: TensorVariable, hook: Variable) -> Variable:
+    """``tensor.register_hook(hook)`` as a node, when ``tensor`` is made in the graph and nobody keeps the handle."""
+    kept = tx.program.instructions[tx.pc].op != "POP_TOP"
+    if tensor.real is not None or kept or not isinstance(hook, FunctionVariable):
+        unsupported("MP301", "Tensor.register_hook() on an input, with its handle kept, or of no plain function", _ADVICE)
+    function = getattr(hook, "fn", None)
+    if isinstance(hook, NestedFunctionVariable) and not (hook.closure or hook.defaults or hook.kwdefaults):
+        function = types.FunctionType(hook.code, hook.f_globals)
+    if not isinstance(function, types.FunctionType):
+        unsupported("MP301", f"Tensor.register_hook() of {hook.describe()}, which has a closure or defaults", _ADVICE)
+    check_pure(tx, function, hook.describe())
+
+    def register_hook_(t: torch.Tensor) -> Any:  # a function of tensors alone: graphs print their arguments
+        return t.register_hook(function)
+
+    tx.output.create_node("call_function", register_hook_, (tensor.as_proxy(),))
+    return tx.constant(None)
+
+
+def check_pure(tx, function: types.FunctionType, name: str, seen: set | None = None) -> None:
+    """Break the graph unless ``function`` depends on its arguments and on things that are guarded here; ``name`` it to the user."""
     seen = seen if seen is not None else set()
     if function in seen:
         return
     seen.add(function)
     code = function.__code__
     if code.co_freevars or any(i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for i in instructions(code)):
-        unsupported("MP314", f"{cls.__name__}.{function.__name__} has a closure or writes globals", "make it a function of its arguments")
+        unsupported("MP314", f"{name} has a closure or writes globals", "make it a function of its arguments")
     if REFUSED_NAMES & names_of(code):
-        unsupported("MP314", f"{cls.__name__}.{function.__name__} uses {sorted(REFUSED_NAMES & names_of(code))[0]}")
-    for name in names_of(code) & function.__globals__.keys():
-        value = function.__globals__[name]
+        unsupported("MP314", f"{name} uses {sorted(REFUSED_NAMES & names_of(code))[0]}")
+    for read in names_of(code) & function.__globals__.keys():
+        value = function.__globals__[read]
         if isinstance(value, types.FunctionType):
             if not (value.__module__ or "").startswith("torch"):
-                check_pure(tx, value, cls, seen)
-        elif is_literal(value) and getattr(sys.modules.get(function.__module__), name, None) is value:
-            tx.output.guard(ImportSource(function.__module__, name), "CONST", value)
+                check_pure(tx, value, name, seen)
+        elif is_literal(value) and getattr(sys.modules.get(function.__module__), read, None) is value:
+            tx.output.guard(ImportSource(function.__module__, read), "CONST", value)
         elif not isinstance(value, STATELESS) and not isinstance(value, torch._ops.OpOverloadPacket):
-            unsupported("MP314", f"{cls.__name__}.{function.__name__} reads the global {name!r}", "pass it as an argument")
+            unsupported("MP314", f"{name} reads the global {read!r}", "pass it as an argument")
 
 
 def instructions(code: types.CodeType) -> Iterator[dis.Instruction]:

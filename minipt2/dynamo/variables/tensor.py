@@ -31,7 +31,7 @@ FACT_METHODS = frozenset(
 )
 DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr equal allclose".split())
 BREAKING_METHODS = frozenset(
-    "backward register_hook retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
+    "backward retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
     "resize_as_ apply_ map_ map2_ __reduce_ex__ __deepcopy__ as_subclass __dlpack__ detach_".split()
 )
 VIEW_ATTRIBUTES = frozenset("T mT H mH real imag data grad_fn".split())
@@ -117,6 +117,10 @@ class TensorVariable(Variable):
             return tx.constant(self.value.type())
         if name == "requires_grad_":
             return self._requires_grad(tx, args, kwargs)
+        if name == "register_hook":
+            from .autograd_function import register_hook
+
+            return register_hook(tx, self, *args, **kwargs)
         if name == "__iter__":
             return self.iterator(tx)
         if name in ("__format__", "__repr__", "__str__"):
