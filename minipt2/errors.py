@@ -5,7 +5,14 @@ Upstream: ``torch._dynamo.exc``. Imported by every room; imports none of them.
 from __future__ import annotations
 
 import linecache
+import sys
+import warnings
+from pathlib import Path
 from typing import NamedTuple
+
+import torch
+
+_OURS = (str(Path(__file__).parent), str(Path(torch.__file__).parent), "<minipt2")
 
 
 class UserFrame(NamedTuple):
@@ -58,3 +65,11 @@ class CompilerNotFound(Minipt2Error):
 
 class InvalidArgument(Minipt2Error, ValueError):
     """An unknown backend, mode or option; the message lists the ones that exist."""
+
+
+def warn(message: str) -> None:
+    """A UserWarning at the line of the user's program that we were called from (not one of ours, or of torch's)."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

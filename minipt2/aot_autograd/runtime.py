@@ -11,7 +11,6 @@ import contextlib
 import functools
 import threading
 import traceback
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
@@ -20,7 +19,7 @@ from torch import fx
 
 from .. import trace as events
 from ..config import config
-from ..errors import Unsupported
+from ..errors import Unsupported, warn
 from ..prims.core import TensorMeta
 from .functionalize import same_strides
 from .joint import Output
@@ -133,7 +132,7 @@ def report_fallback(what: str, error: Exception) -> None:
     events.count("aot_fallbacks")
     events.artifact("aot", "fallback", error)
     reason = error if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
-    warnings.warn(f"minipt2 could not {what}, which therefore runs eagerly: {reason}", stacklevel=3)
+    warn(f"minipt2 could not {what}, which therefore runs eagerly: {reason}")
 
 
 def _output(spec: Output, args: tuple, values: Sequence[Any]) -> Any:

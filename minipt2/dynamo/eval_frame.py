@@ -10,7 +10,6 @@ import inspect
 import sys
 import threading
 import types
-import warnings
 import weakref
 from types import CodeType
 from typing import Any, Callable
@@ -19,7 +18,7 @@ import torch
 
 from .. import trace
 from ..config import config
-from ..errors import Unsupported
+from ..errors import Unsupported, UserFrame, warn
 from . import hook
 from .cache import CodeCache, Entry
 from .frame import Backend, Compiled, SkipFrame, compile_frame
@@ -65,6 +64,8 @@ class FrameCallback:
     def __init__(self, backend: Backend, fullgraph: bool, dynamic: bool | None):
         self.backend, self.fullgraph, self.dynamic = backend, fullgraph, dynamic
         self.records: dict[int, CodeRecord] = {}
+        self.broken: set[UserFrame] = set()
+        """Lines at which an inlined function broke the graph of its caller: their own frame's break is the same one."""
         _callbacks.add(self)
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> hook.Decision:
@@ -91,7 +92,7 @@ class FrameCallback:
         if record.cache.entries and not self._may_recompile(frame, record):
             return hook.skip_once()
         try:
-            compiled = compile_frame(frame, self.backend, self.fullgraph)
+            compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke)
         except SkipFrame as skip:
             if self.fullgraph:
                 raise Unsupported("MP900", f"{record.code.co_qualname} cannot be captured: {skip}") from skip
@@ -116,16 +117,25 @@ class FrameCallback:
         guard.on_death(_dropper(weakref.ref(record), weakref.ref(manager)))
         return hook.run(hook.GuardedCode(compiled.code, manager, name))
 
+    def _broke(self, reason: Unsupported) -> None:
+        """Tell of a graph break, once: met in an inlined function it is met again when that function runs as its own frame."""
+        place = reason.frames[-1] if reason.frames else None
+        if place in self.broken:
+            return
+        if len(reason.frames) > 1:
+            self.broken.add(place)
+        trace.count("breaks")
+        trace.artifact("breaks", reason.code, reason)
+
     def _may_recompile(self, frame: Any, record: CodeRecord) -> bool:
         code, cache = record.code, record.cache
         reasons = cache.record_miss(frame.f_locals)
         if cache.full:
             record.left_alone = True
-            warnings.warn(
+            warn(
                 f"minipt2: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {len(cache.entries)} times, "
                 f"config.recompile_limit; it runs eagerly from now on. The check that failed most: {cache.often()}; "
-                f"this time: {''.join(reasons[:1])}",
-                stacklevel=4,
+                f"this time: {''.join(reasons[:1])}"
             )
             return False
         trace.count("recompiles")
@@ -138,7 +148,7 @@ class FrameCallback:
         trace.count("skipped_frames")
         trace.artifact("skipped", name, lambda: (record.code, reason))
         if internal:
-            warnings.warn(f"minipt2 could not compile {name} and runs it eagerly: {reason}", stacklevel=5)
+            warn(f"minipt2 could not compile {name} and runs it eagerly: {reason}")
         return hook.skip_once()
 
     def drop(self) -> None:
@@ -147,6 +157,7 @@ class FrameCallback:
             for entry in record.cache:
                 entry.payload.invalidate()
         self.records.clear()
+        self.broken.clear()
 
 
 def _dropper(record: "weakref.ref[CodeRecord]", manager: "weakref.ref[hook.GuardManager]") -> Callable[[], None]:
@@ -170,6 +181,8 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
     callback = FrameCallback(backend, fullgraph, dynamic)
     set_callback = hook.set_callback
     inner = _entry_point(fn)
+    original, copy = getattr(fn, "__func__", fn), getattr(inner, "__func__", inner)
+    follow = copy is not original and copy.__code__ == getattr(original, "__code__", None)  # defaults may be given anew at any time
 
     @functools.wraps(fn if not isinstance(fn, torch.nn.Module) else type(fn).forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -178,6 +191,8 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
             set_callback(before)
             return fn(*args, **kwargs)
         try:
+            if follow:
+                copy.__defaults__, copy.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
             set_callback(callback)
             return inner(*args, **kwargs)
         except Unsupported as error:  # its message names the user's lines; ours would bury them

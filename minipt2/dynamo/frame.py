@@ -47,13 +47,13 @@ class Compiled:
         self.code, self.guards, self.gm = code, guards, gm
 
 
-def compile_frame(frame: Any, backend: Backend, fullgraph: bool) -> Compiled:
-    """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure)."""
+def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported], None]) -> Compiled:
+    """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure); ``broke`` is told of a break."""
     breaks: dict[int, Unsupported] = {}
     for _ in range(MAX_ATTEMPTS):
         with preserved():
             try:
-                return FrameTranslator(frame, breaks, backend, fullgraph).translate()
+                return FrameTranslator(frame, breaks, backend, fullgraph, broke).translate()
             except Restart as again:
                 if again.step in breaks:
                     raise SkipFrame(again.reason.reason) from again
@@ -91,13 +91,14 @@ hook.never_capture_below(run_stateful_graph_maker(len).__code__)
 class FrameTranslator(Translator):
     """The translator of the frame being compiled: it alone may break, so it also writes the code that follows."""
 
-    def __init__(self, frame: Any, breaks: dict[int, Unsupported], backend: Backend, fullgraph: bool):
+    def __init__(self, frame: Any, breaks: dict[int, Unsupported], backend: Backend, fullgraph: bool,
+                 broke: Callable[[Unsupported], None]):
         code = frame.f_code
         output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or ())
         super().__init__(output, code, frame.f_globals)
         output.tx = self
         self.hidden = is_entry_code(code)
-        self.breaks, self.backend, self.fullgraph = breaks, backend, fullgraph
+        self.breaks, self.backend, self.fullgraph, self.broke = breaks, backend, fullgraph, broke
         self._arrive(frame)
 
     def _arrive(self, frame: Any) -> None:
@@ -119,7 +120,8 @@ class FrameTranslator(Translator):
         if name in self.arrived:
             from .source import LocalSource
 
-            self.locals[name] = self.wrap(self.arrived.pop(name), LocalSource(name))
+            self.locals[name] = self.wrap(self.arrived[name], LocalSource(name))
+            del self.arrived[name]  # only now: what cannot be wrapped is still there for the code after the break
         return super().load_local(name)
 
     def store_local(self, name: str, value: Variable) -> None:
@@ -208,8 +210,7 @@ class FrameTranslator(Translator):
             cg.add("STORE_FAST", name)
         self._emit_modes(cg, modes)
         cg.clear_temps()
-        trace.count("breaks")
-        trace.artifact("breaks", reason.code, reason)
+        self.broke(reason)
         return self._assemble(cg, self._broken(at, instr))
 
     def _emitter(self) -> Emitter:

@@ -5,11 +5,13 @@ Upstream: ``torch/_dynamo/utils.py`` (``preserve_rng_state``) and ``convert_fram
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any, Iterator
 
 import torch
 
 AUTOCAST_DEVICES = ("cpu", "cuda")
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 class GlobalState:
@@ -24,16 +26,19 @@ class GlobalState:
 def preserved() -> Iterator[None]:
     """Put grad mode, autocast, the default dtype and torch's CPU random state back as they were.
 
-    Meanwhile hooks on saved tensors (checkpointing, offloading) are off: what is traced is not theirs.
+    Meanwhile hooks on saved tensors (checkpointing, offloading) are off: what is traced is not theirs. Nor does torch log what fails
+    on fake tensors: where that is the user's mistake, eager raises it at the user's line.
     """
     grad, dtype, rng = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_rng_state()
     nesting = _nesting()
     autocast = [(d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in AUTOCAST_DEVICES]
     cache = torch.is_autocast_cache_enabled()
     hooks = _take_saved_tensor_hooks()
+    silent, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True
     try:
         yield
     finally:
+        _FAKE_LOG.disabled = silent
         for pair in reversed(hooks):
             torch._C._autograd._push_saved_tensors_default_hooks(*pair)
         torch._C._set_grad_enabled(grad)

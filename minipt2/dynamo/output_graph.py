@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from .variables.functions import CellVariable
 
 _graph_count = 0
+QUANTIZING = frozenset(
+    "quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel _empty_affine_quantized _empty_per_channel_affine_quantized "
+    "empty_quantized _make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor".split()
+)
+"""Functions and operators that make quantized tensors of others."""
 
 
 class OutputGraph:
@@ -100,9 +105,9 @@ class OutputGraph:
             return known
         from .guards import tensor_guards
 
+        var = TensorVariable(self._placeholder(value, source, static), source, value)
         for guard in tensor_guards(value, source):
             self.guards[guard] = None
-        var = TensorVariable(self._placeholder(value, source, static), source, value)
         self._lifted[id(value)] = var
         self._alive.append(value)
         self.inputs.append(var)
@@ -127,6 +132,9 @@ class OutputGraph:
     def fakeify(self, value: torch.Tensor) -> torch.Tensor:
         if isinstance(value, FakeTensor):
             unsupported("MP304", "a fake tensor as an input")
+        if value.layout is torch.strided and not value.is_nested and (value.is_conj() or value.is_neg()):
+            unsupported("MP304", "a tensor with a pending conjugation or negation, computed before this graph",
+                        "call resolve_conj() or resolve_neg() on it where it is made")
         return self.fake_mode.from_tensor(value, static_shapes=True)
 
     def literal_tensor(self, value: torch.Tensor, name: str | None = None) -> TensorVariable:
@@ -160,12 +168,14 @@ class OutputGraph:
         node = self.graph.create_node(op, target, args, kwargs, name)
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
-        if _is_inplace(op, target, kwargs):
+        if value is None or _is_inplace(op, target, kwargs):  # what returns nothing is called for what it does
             node.meta["impure"] = True
             self.side_effects.touch()
         return node
 
     def _run_fake(self, op: str, target: Any, args: tuple, kwargs: dict) -> Any:
+        if _target_name(target).split(".")[0] in QUANTIZING:  # their fake results are not quantized
+            unsupported("MP304", f"{_target_name(target)} makes a quantized tensor, which graphs can't hold", "quantize outside the compiled code")
         values, keywords = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
         try:
             with self.fake_mode:

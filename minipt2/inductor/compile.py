@@ -8,7 +8,6 @@ import functools
 import itertools
 import linecache
 import operator
-import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Sequence
@@ -18,7 +17,7 @@ from torch import fx
 
 from .. import trace
 from ..config import config
-from ..errors import CompilerNotFound
+from ..errors import CompilerNotFound, warn
 from . import cache
 from .codegen import wrapper
 from .fingerprint import graph_text
@@ -122,7 +121,7 @@ def _eager(gm: fx.GraphModule) -> Compiled:
 
 @functools.cache
 def _warn_once(message: str) -> None:
-    warnings.warn(f"minipt2 runs without compiled kernels: {message}", stacklevel=4)
+    warn(f"minipt2 runs without compiled kernels: {message}")
 
 
 # ------------------------------------------------------------------ one graph to code

@@ -233,7 +233,10 @@ class NumpyVariable(Variable):
         unsupported("MP316", f"method {name!r} of {self.describe()}", "use torch operations in compiled code")
 
     def reconstruct(self, cg) -> None:
-        cg.load_const(self.value)
+        if isinstance(self.value, np.generic):
+            cg.load_const(self.value)
+        else:  # the program may write into it: a new one each time
+            cg.call_const(self.value.copy, [])
 
 
 class NumpyFunctionVariable(KnownFunctionVariable):
