@@ -43,3 +43,12 @@ def inductor(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled
     from ..aot_autograd import compiled
     from . import stored
     return compiled(gm, lambda: stored.plan(gm, example_inputs, f"graph{next(_names)}"))
+
+
+@register_backend
+def numpy(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
+    """Graphs made ahead of time, reduced to prims, run by NumPy: shows that the prims are enough to build on."""
+    from ..aot_autograd import aot_compile
+    from ..prims import complete, expand
+    from .numpy_backend import lower
+    return aot_compile(gm, example_inputs, fw_compiler=lower, decompose=lambda joint: expand(joint, complete))

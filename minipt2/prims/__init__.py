@@ -11,7 +11,7 @@ Prims are attributes of this package: ``prims.exp``. Upstream: ``torch._prims``,
 """
 from . import simplify as _simplify  # attaches the identities to the prims
 from .core import TABLE, Prim, Recorder, TensorMeta, Value
-from .decompositions import NoRule, decompositions, elementwise, rule
+from .decompositions import NoRule, complete, decompositions, elementwise, rule
 from .expand import expand
 from .kinds import kind
 from .lazy import LazyGraphModule

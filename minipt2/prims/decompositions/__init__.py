@@ -3,7 +3,7 @@
 In: the arguments of one ATen call, tensors as ``Value``. Out: values made by prims. Called by ``expand`` and by rules for one another.
 Upstream: ``torch._decomp.decompositions``, ``torch._refs``.
 """
-from .registry import NoRule, Rule, decompositions, elementwise, rule
+from .registry import NoRule, Rule, complete, decompositions, elementwise, rule
 from . import (  # noqa: F401  importing a family registers its rules
-    activations, contractions, creation, foreach, indexing, joining, losses, normalization, pointwise, pooling, reductions, resizing,
-    softmax, views)
+    activations, attention, contractions, creation, foreach, indexing, joining, losses, max_pooling, normalization, pointwise, pooling,
+    reductions, resizing, resizing_backward, softmax, views)

@@ -16,6 +16,9 @@ from ..promote import Kind, apply_kind, computation_dtype, opmath_dtype
 
 Rule = Callable[..., Any]
 decompositions: dict[Any, Rule] = {}
+"""What ``expand`` applies by default: without the operators that a compiler with PyTorch's kernels at hand keeps whole."""
+complete: dict[Any, Rule] = {}
+"""Every rule: ``expand(gm, complete)`` is for backends that have nothing but the prims."""
 
 
 class NoRule(Exception):
@@ -29,20 +32,26 @@ def overload(name: str) -> Any:
     return getattr(packet, overload_name or "default", None)
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register the decorated function for the ATen overloads called ``names``."""
+def rule(*names: str, library: bool = False) -> Callable[[Rule], Rule]:
+    """Register the decorated function for the ATen overloads called ``names``.
+
+    ``library``: PyTorch's own kernel beats the prims, so only ``complete`` has the rule.
+    """
 
     def register(fn: Rule) -> Rule:
         for name in names:
             op = overload(name)
             if op is not None:
-                decompositions[op] = fn
+                complete[op] = fn
+                if not library:
+                    decompositions[op] = fn
         return fn
 
     return register
 
 
-def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmath: bool = False) -> Callable[[Rule], Rule]:
+def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmath: bool = False,
+                library: bool = False) -> Callable[[Rule], Rule]:
     """``rule`` for elementwise operations: the first ``operands`` arguments are promoted and broadcast before the body runs.
 
     The body then sees tensors of one shape and dtype, and numbers; its result is converted to the dtype that ``kind`` says.
@@ -60,7 +69,7 @@ def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmat
             return p.convert(fn(*prepare(xs, compute), *rest, **kwargs), out_dtype)
 
         apply.__doc__, apply.__name__ = fn.__doc__, fn.__name__
-        rule(*names)(apply)
+        rule(*names, library=library)(apply)
         return apply
 
     return register

@@ -1,6 +1,7 @@
 """Resizing images and sliding windows over them, by index arithmetic. Upstream: ``torch._decomp.decompositions`` (``upsample_*``, ``im2col``)."""
 from __future__ import annotations
 
+from functools import reduce
 from typing import Sequence
 
 import torch
@@ -31,9 +32,14 @@ def _nearest(x: Value, output_size: Ints, scales: Sequence[Scale], half: float) 
             x = p.broadcast_in_dim(x, spread, tuple([d + (d > dim) for d in range(x.ndim)]))
             x = p.reshape(x, (*spread[:dim], out, *spread[dim + 2:]))
         else:
-            at = p.floor((p.convert(p.iota(out, 0, 1, torch.int64, x.device), torch.float32) + half) * _scale(size, out, given))
-            x = p.index_select(x, dim, p.minimum(p.convert(at, torch.int64), size - 1))
+            x = p.index_select(x, dim, nearest_taps(size, out, half, given, x)[0][0])
     return x
+
+
+def nearest_taps(size: int, out: int, half: float, given: Scale, x: Value) -> list[tuple[Value, None]]:
+    """One tap: the position of the source element that each position of the result shows."""
+    at = p.floor((p.convert(p.iota(out, 0, 1, torch.int64, x.device), torch.float32) + half) * _scale(size, out, given))
+    return [(p.minimum(p.convert(at, torch.int64), size - 1), None)]
 
 
 @rule("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
@@ -70,20 +76,66 @@ def upsample_linear(x: Value, output_size: Ints, align_corners: bool, *scales: S
 
 
 def _blend_along(x: Value, dim: int, out: int, align_corners: bool, given: Scale) -> Value:
-    size = x.shape[dim]
-    if out == size:
+    if out == x.shape[dim]:
         return x
+    return _weighted(x, dim, linear_taps(x.shape[dim], out, align_corners, given, x))
+
+
+def _weighted(x: Value, dim: int, taps: list[tuple[Value, Value]]) -> Value:
+    """The weighted sum of the source elements that ``taps`` (position, weight) name for each position along ``dim``."""
+    parts = [p.index_select(x, dim, at) for at, _ in taps]
+    weights = [p.broadcast_in_dim(weight, parts[0].shape, (dim,)) for _, weight in taps]
+    return reduce(p.add, map(p.mul, parts, weights))
+
+
+def _source(size: int, out: int, align_corners: bool, given: Scale, x: Value) -> Value:
+    """Where in the source each position of the result lies."""
     i = p.convert(p.iota(out, 0, 1, torch.int64, x.device), x.dtype)
     if align_corners:
-        at = i * ((size - 1) / (out - 1) if out > 1 else 0.0)
-    else:
-        at = p.maximum((i + 0.5) * _scale(size, out, given) - 0.5, 0.0)
+        return i * ((size - 1) / (out - 1) if out > 1 else 0.0)
+    return (i + 0.5) * _scale(size, out, given) - 0.5
+
+
+def linear_taps(size: int, out: int, align_corners: bool, given: Scale, x: Value) -> list[tuple[Value, Value]]:
+    """The two elements around each source position, weighted by nearness."""
+    at = _source(size, out, align_corners, given, x)
+    at = at if align_corners else p.maximum(at, 0.0)
     low = p.minimum(p.convert(at, torch.int64), size - 1)
     weight = p.maximum(at - p.convert(low, x.dtype), 0.0)
-    shape = (*x.shape[:dim], out, *x.shape[dim + 1:])
-    weight = p.broadcast_in_dim(weight, shape, (dim,))
-    near, far = p.index_select(x, dim, low), p.index_select(x, dim, p.minimum(low + 1, size - 1))
-    return near * (1.0 - weight) + far * weight
+    return [(low, 1.0 - weight), (p.minimum(low + 1, size - 1), weight)]
+
+
+def cubic_taps(size: int, out: int, align_corners: bool, given: Scale, x: Value) -> list[tuple[Value, Value]]:
+    """The four elements around each source position; Keys' cubic convolution with a = -0.75."""
+    at = _source(size, out, align_corners, given, x)
+    low = p.floor(at)
+    t = at - low
+    first = p.convert(low, torch.int64)
+    weights = (_cubic_far(t + 1.0), _cubic_near(t), _cubic_near(1.0 - t), _cubic_far(2.0 - t))
+    return [(p.minimum(p.maximum(first + k, 0), size - 1), weight) for k, weight in enumerate(weights, -1)]
+
+
+_CUBIC = -0.75
+
+
+def _cubic_near(t: Value) -> Value:
+    """Weight of an element at distance 0 to 1."""
+    return (t * (_CUBIC + 2) - (_CUBIC + 3)) * t * t + 1.0
+
+
+def _cubic_far(t: Value) -> Value:
+    """Weight of an element at distance 1 to 2."""
+    return ((t * _CUBIC - 5 * _CUBIC) * t + 8 * _CUBIC) * t - 4 * _CUBIC
+
+
+@rule("upsample_bicubic2d", library=True)
+def upsample_bicubic2d(x: Value, output_size: Ints, align_corners: bool, *scales: Scale) -> Value:
+    if not x.dtype.is_floating_point:
+        raise NoRule("cubic resizing of integers")
+    dtype, x = x.dtype, opmath(x)
+    for i, (out, given) in enumerate(zip(output_size, scales or (None, None))):
+        x = _weighted(x, 2 + i, cubic_taps(x.shape[2 + i], out, align_corners, given, x))
+    return p.convert(x, dtype)
 
 
 def _window_positions(size: int, kernel: int, dilation: int, padding: int, stride: int, device: torch.device) -> Value:
