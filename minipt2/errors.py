@@ -1,6 +1,6 @@
 """Every exception minipt2 raises on purpose, and the frame summaries they carry.
 
-Upstream: ``torch._dynamo.exc``. Imported by every room; imports none of them.
+Upstream: ``torch._dynamo.exc``. Imported by every room; imports none of them but the catalogue of reasons.
 """
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+
+from .catalogue import REASONS
 
 _OURS = (str(Path(__file__).parent), str(Path(torch.__file__).parent), "<minipt2")
 
@@ -39,19 +41,23 @@ class Minipt2Error(RuntimeError):
 class Unsupported(Minipt2Error):
     """Something that cannot be captured: a graph break, or with ``fullgraph=True`` an error.
 
-    ``code`` is a stable name of the catalogue of reasons (``MP101`` ...), ``reason`` says what was met,
-    ``advice`` what the user can do, ``frames`` the user's lines from outermost to innermost.
+    ``code`` is a stable name of ``catalogue.REASONS`` (``MP101`` ...), ``reason`` says what was met, ``advice`` what the user can do
+    (default: the catalogue's), ``frames`` the user's lines from outermost to innermost.
     """
 
     def __init__(self, code: str, reason: str, advice: str = "", frames: tuple[UserFrame, ...] = ()):
         super().__init__(reason)
-        self.code, self.reason, self.advice, self.frames = code, reason, advice, frames
+        self.code, self.reason, self.advice, self.frames = code, reason, advice or REASONS[code].advice, frames
+
+    @property
+    def title(self) -> str:
+        """What the catalogue calls the reason."""
+        return REASONS[self.code].title
 
     def __str__(self) -> str:
         lines = [f"[{self.code}] {self.reason}"]
         lines += [f"  {frame}" for frame in self.frames]
-        if self.advice:
-            lines.append(f"  What to do: {self.advice}")
+        lines.append(f"  What to do: {self.advice}")
         return "\n".join(lines)
 
 

@@ -274,7 +274,7 @@ class _Functionalizer:
             return 3, True
         twin = functional_variant(op)
         if twin is None and info(op).is_out:
-            raise Unsupported("MP305", f"{op} has no form that returns its result", "call it without out=")
+            raise Unsupported("MP501", f"{op} has no form that returns its result", "call it without out=")
         if twin is None:
             node.target = Functional(op, positions)
         else:

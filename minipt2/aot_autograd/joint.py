@@ -107,7 +107,7 @@ class _Chooser:
             if isinstance(value, torch.Tensor):
                 node = tracer.node(value)
                 if node.op != "placeholder":
-                    raise Unsupported("MP309", "the shape or strides of an input are changed in place")
+                    raise Unsupported("MP502", "the shape or strides of an input are changed in place")
                 places[node] = i
         self.histories = {i: self.value(tracer.values[i]) for i in tracer.rewritten()}
         roots = [storage_root(tracer.node(o)) if isinstance(o, torch.Tensor) else None for o in outputs]
@@ -131,7 +131,7 @@ class _Chooser:
                       if n.op == "call_function" and n.target in ALIAS_ONLY and storage_root(n) is root and not _view_steps(n, root)]
             found[root] = next((t for t in whole if t.requires_grad == tracked), None)
             if found[root] is None:
-                raise Unsupported("MP308", "outputs share storage with a tensor that autograd lost sight of")
+                raise Unsupported("MP502", "outputs share storage with a tensor that autograd lost sight of")
         return found
 
     def place(self, tracer: Tracer, out: Any, root: fx.Node | None, places: dict, bases: dict) -> Output:
@@ -162,7 +162,7 @@ def _check_apart(examples: Sequence[Any], written: set[int]) -> None:
             owners.setdefault(example.untyped_storage()._cdata, []).append(i)
     for shared in owners.values():
         if len(shared) > 1 and written.intersection(shared):
-            raise Unsupported("MP310", "an input that is written in place shares its storage with another input")
+            raise Unsupported("MP502", "an input that is written in place shares its storage with another input")
 
 
 def _reach(graph: fx.Graph) -> list[int]:

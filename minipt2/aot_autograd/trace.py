@@ -67,7 +67,7 @@ class Tracer(TorchDispatchMode):
         node = self._known.get(id(tensor))
         if node is None:
             if isinstance(tensor, FakeTensor):
-                raise Unsupported("MP301", "a fake tensor from outside the traced function entered the graph")
+                raise Unsupported("MP501", "a fake tensor from outside the traced function entered the graph")
             node = self._constant(tensor)
         elif type(node) is tuple:
             source, path = node
@@ -124,9 +124,9 @@ class Tracer(TorchDispatchMode):
             return args[0].fake_device
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
-            raise Unsupported("MP302", f"the operator {func} takes functions as arguments and is not traced")
+            raise Unsupported("MP501", f"the operator {func} takes functions as arguments and is not traced")
         if func._schema.name in STORAGE_OPS:
-            raise Unsupported("MP303", f"{func} replaces a tensor's storage", "use an out-of-place operator")
+            raise Unsupported("MP501", f"{func} replaces a tensor's storage", "use an out-of-place operator")
         facts = info(func)
         if facts.composite and func not in ALIAS_ONLY:  # only in inference mode do these come whole
             with self:
@@ -148,13 +148,13 @@ class Tracer(TorchDispatchMode):
         if isinstance(value, torch.Tensor):
             return self.node(value)
         if isinstance(value, torch.Generator):
-            raise Unsupported("MP304", "an explicit torch.Generator inside a compiled function", "use torch.manual_seed")
+            raise Unsupported("MP501", "an explicit torch.Generator inside a compiled function", "use torch.manual_seed")
         return value
 
     def _record(self, func: OpOverload, args: tuple, kwargs: dict, result: Any) -> None:
         if not isinstance(result, (torch.Tensor, tuple, list)) and not info(func).writes:
             if checks_values(func):
-                raise Unsupported("MP311", f"{func} checks values at run time and returns nothing")
+                raise Unsupported("MP501", f"{func} checks values at run time and returns nothing")
             return  # a query, answered from metadata
         node = self.graph.create_node("call_function", func, args, kwargs)
         node.meta["val"] = result

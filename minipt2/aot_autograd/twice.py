@@ -13,7 +13,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch import fx
 
-from ..errors import Minipt2Error
+from ..errors import Unsupported
 from .ops import info
 
 
@@ -29,7 +29,7 @@ class Again:
         return [(weakref.ref(a), a._version) if isinstance(a, torch.Tensor) else (a, None) for a in args]
 
     def gradients(self, remembered: Sequence[tuple[Any, Any]], needed: Sequence[bool], tangents: Sequence[torch.Tensor | None]) -> list:
-        """The gradient of each argument that is ``needed``, with a graph of its own. Raises Minipt2Error when an argument is gone."""
+        """The gradient of each argument that is ``needed``, with a graph of its own. Raises Unsupported when an argument is gone."""
         args = [a if version is None else a() for a, version in remembered]
         if any(version is not None and (a is None or a._version != version) for a, (_, version) in zip(args, remembered)):
             raise refusal("an input of the compiled function has been freed or written in place since")
@@ -49,10 +49,8 @@ def draws_random_numbers(gm: fx.GraphModule) -> bool:
     return any(isinstance(n.target, torch._ops.OpOverload) and info(n.target).random for n in gm.graph.nodes)
 
 
-def refusal(why: str) -> Minipt2Error:
-    return Minipt2Error(
-        f"[MP320] the gradient of a compiled function cannot be differentiated here: {why}\n"
-        "  What to do: run the part that needs create_graph=True uncompiled (minipt2.disable)")
+def refusal(why: str) -> Unsupported:
+    return Unsupported("MP503", f"the gradient of a compiled function cannot be differentiated here: {why}")
 
 
 class OnlyOnce(torch.autograd.Function):

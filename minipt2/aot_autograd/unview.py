@@ -49,7 +49,7 @@ def _permute(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Nod
 
 def _expand(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
     if base.meta["val"].numel() != value.meta["val"].numel():
-        raise Unsupported("MP306", "an in-place write into an expanded tensor", "clone() it first")
+        raise Unsupported("MP502", "an in-place write into an expanded tensor", "clone() it first")
     return _to_base_shape(emit, view, base, value)
 
 
@@ -58,7 +58,7 @@ def _as_strided(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.
     val = base.meta["val"]
     size, stride, offset = view.args[1], view.args[2], view.args[3] if len(view.args) > 3 else None
     if val.storage_offset() != 0:
-        raise Unsupported("MP307", "an in-place write through as_strided into part of a storage")
+        raise Unsupported("MP502", "an in-place write through as_strided into part of a storage")
     return emit(aten.as_strided_scatter.default, (base, value, size, stride, offset))
 
 
@@ -66,7 +66,7 @@ def through_strides(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) ->
     """Any view at all: as ``as_strided`` of the base, by the strides that it has."""
     val, whole = view.meta["val"], base.meta["val"]
     if whole.storage_offset() != 0 or val.dtype != whole.dtype:
-        raise Unsupported("MP307", f"an in-place write through {view.target}")
+        raise Unsupported("MP502", f"an in-place write through {view.target}")
     args = (base, value, list(val.shape), list(val.stride()), val.storage_offset())
     return emit(aten.as_strided_scatter.default, args)
 

@@ -65,7 +65,7 @@ class Emitter:
         if name in self.output.f_globals or name in self.output.f_builtins:
             self.add("LOAD_GLOBAL", name)
         else:
-            unsupported("MP905", f"global {name!r} is not visible from the compiled frame")
+            unsupported("MP903", f"global {name!r} is not visible from the compiled frame")
 
     def load_attr(self, name: str) -> None:
         self.add("LOAD_ATTR", name)
@@ -157,7 +157,7 @@ class Emitter:
             self.load_source(var.source)
         else:
             if var in self._building:
-                unsupported("MP906", f"{var.describe()} contains itself")
+                unsupported("MP903", f"{var.describe()} contains itself")
             self._building.add(var)
             var.reconstruct(self)
             self._building.discard(var)

@@ -95,12 +95,12 @@ class FrameCallback:
             compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke)
         except SkipFrame as skip:
             if self.fullgraph:
-                raise Unsupported("MP900", f"{record.code.co_qualname} cannot be captured: {skip}") from skip
-            return self._leave_alone(record, str(skip))
+                raise skip.reason from skip
+            return self._leave_alone(record, skip.reason)
         except Exception as error:
             if config.raise_internal_errors or self.fullgraph:
                 raise
-            return self._leave_alone(record, f"{type(error).__name__}: {error}", internal=True)
+            return self._leave_alone(record, f"{type(error).__name__}: {error}")
         return self._keep(frame, record, compiled)
 
     def _keep(self, frame: Any, record: CodeRecord, compiled: Compiled) -> hook.Decision:
@@ -111,7 +111,7 @@ class FrameCallback:
         if failed is not None:
             if config.raise_internal_errors:
                 raise AssertionError(f"guards of {name} fail for the frame they were made from: {failed}")
-            return self._leave_alone(record, f"unstable guard: {failed}", internal=True)
+            return self._leave_alone(record, f"unstable guard: {failed}")
         manager = hook.GuardManager(guard.check, name)
         record.cache.add(Entry(guard, compiled.code, manager))
         guard.on_death(_dropper(weakref.ref(record), weakref.ref(manager)))
@@ -142,12 +142,13 @@ class FrameCallback:
         trace.artifact("recompiles", code.co_qualname, lambda: (code, reasons))
         return True
 
-    def _leave_alone(self, record: CodeRecord, reason: str, internal: bool = False) -> hook.Decision:
+    def _leave_alone(self, record: CodeRecord, reason: Unsupported | str) -> hook.Decision:
+        """Run the frame eagerly from now on; a reason that is no ``Unsupported`` is a fault of ours, and told aloud."""
         record.left_alone = True
         name = record.code.co_qualname
         trace.count("skipped_frames")
         trace.artifact("skipped", name, lambda: (record.code, reason))
-        if internal:
+        if not isinstance(reason, Unsupported):
             warn(f"minipt2 could not compile {name} and runs it eagerly: {reason}")
         return hook.skip_once()
 

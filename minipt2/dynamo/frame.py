@@ -29,7 +29,12 @@ MAX_ATTEMPTS = 64
 
 
 class SkipFrame(Exception):
-    """The frame cannot be compiled; it runs as it is. ``args[0]`` says why."""
+    """The frame cannot be compiled; it runs as it is. ``reason`` (MP900) names what could not be cut around."""
+
+    def __init__(self, name: str, met: Unsupported, also: str = ""):
+        text = f"{name} cannot be captured in pieces: [{met.code}] {met.reason}{also}"
+        self.reason = Unsupported("MP900", text, met.advice, met.frames)
+        super().__init__(text)
 
 
 class Restart(Exception):
@@ -49,6 +54,7 @@ class Compiled:
 
 def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported], None]) -> Compiled:
     """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure); ``broke`` is told of a break."""
+    name = frame.f_code.co_qualname
     breaks: dict[int, Unsupported] = {}
     for _ in range(MAX_ATTEMPTS):
         with preserved():
@@ -56,9 +62,13 @@ def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable
                 return FrameTranslator(frame, breaks, backend, fullgraph, broke).translate()
             except Restart as again:
                 if again.step in breaks:
-                    raise SkipFrame(again.reason.reason) from again
+                    raise SkipFrame(name, again.reason) from again
                 breaks[again.step] = again.reason
-    raise SkipFrame("too many attempts")
+            except Unsupported as error:  # the state at the frame's end cannot be made real
+                if fullgraph:
+                    raise
+                raise SkipFrame(name, error) from error
+    raise SkipFrame(name, next(reversed(breaks.values())), " (too many attempts)")
 
 
 def run_graph_maker(fn: Callable) -> Callable:
@@ -154,7 +164,11 @@ class FrameTranslator(Translator):
                 output.rollback(mark)
                 self.stack, self.pc = stack, start
                 return self.finish_break(start, reason)
-        return self.finish_return()
+        try:
+            return self.finish_return()
+        except Unsupported as error:
+            self._break_earlier(error, self._reason(error))
+            raise
 
     def _reason(self, error: Exception) -> Unsupported:
         if isinstance(error, ObservedException):
@@ -174,6 +188,12 @@ class FrameTranslator(Translator):
         if self.output.side_effects.version != version:
             raise Restart(step, reason)
 
+    def _break_earlier(self, error: Unsupported, reason: Unsupported) -> None:
+        """What cannot be made real here may be left to the real program by a break where it began."""
+        step = getattr(error, "step", None)
+        if step is not None and step < self.output.step and not self.fullgraph:
+            raise Restart(step, reason) from error
+
     # -- writing code ----------------------------------------------------------------------------------------------
     def finish_return(self) -> Compiled:
         """Nothing broke: graph, side effects, the returned value."""
@@ -190,11 +210,11 @@ class FrameTranslator(Translator):
         """The graph so far, the frame's state made real, the instruction itself, and what follows it."""
         instr = self.program.instructions[at]
         if puts_stack_back(instr):
-            raise SkipFrame(reason.reason)
+            raise SkipFrame(self.code.co_qualname, reason)
         if self.handled:  # the exception being handled has to be a real one: break where it was raised
             if self.handled[0].step < self.output.step:
                 raise Restart(self.handled[0].step, reason)
-            raise SkipFrame(reason.reason)
+            raise SkipFrame(self.code.co_qualname, reason)
         live = live_names(self.code)[at]
         restored = [(n, v) for n, v in self.locals.items() if n in live and not _in_place(n, v)]
         cg = self._emitter()
@@ -202,10 +222,8 @@ class FrameTranslator(Translator):
         try:
             self._materialise(cg, self.stack, [v for _, v in restored])
         except Unsupported as error:
-            earlier = getattr(error, "step", None)
-            if earlier is not None and earlier < self.output.step:
-                raise Restart(earlier, reason) from error
-            raise SkipFrame(f"{reason.reason}; {error.reason}") from error
+            self._break_earlier(error, reason)
+            raise SkipFrame(self.code.co_qualname, reason, f"; {error.reason}") from error
         for name, _ in reversed(restored):
             cg.add("STORE_FAST", name)
         self._emit_modes(cg, modes)

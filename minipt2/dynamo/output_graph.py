@@ -125,15 +125,15 @@ class OutputGraph:
         except UnsupportedFakeTensorException as error:
             self.graph.erase_node(node)
             self._last_placeholder = anchor
-            unsupported("MP304", f"a tensor of a kind that graphs can't hold: {error}")
+            unsupported("MP310", f"a tensor of a kind that graphs can't hold: {error}")
         node.meta.update(static=static, source=source.name(), stack=self.tx.frames() if self.tx else ())
         return node
 
     def fakeify(self, value: torch.Tensor) -> torch.Tensor:
         if isinstance(value, FakeTensor):
-            unsupported("MP304", "a fake tensor as an input")
+            unsupported("MP310", "a fake tensor as an input")
         if value.layout is torch.strided and not value.is_nested and (value.is_conj() or value.is_neg()):
-            unsupported("MP304", "a tensor with a pending conjugation or negation, computed before this graph",
+            unsupported("MP310", "a tensor with a pending conjugation or negation, computed before this graph",
                         "call resolve_conj() or resolve_neg() on it where it is made")
         return self.fake_mode.from_tensor(value, static_shapes=True)
 
@@ -188,11 +188,11 @@ class OutputGraph:
             unsupported("MP103", f"the size of {_target_name(target)}'s result depends on the tensor's data ({error.func})",
                         "use operations whose result has a known size (torch.where with three arguments, masks)")
         except UnsupportedFakeTensorException as error:
-            unsupported("MP304", f"{_target_name(target)}: {error}")
+            unsupported("MP310", f"{_target_name(target)}: {error}")
         except Unsupported:
             raise
         except Exception as error:  # the user's own mistake, most likely: run there, eager raises it with the user's line
-            raise Unsupported("MP305", f"{_target_name(target)} failed while tracing: {type(error).__name__}: {error}") from error
+            raise Unsupported("MP308", f"{_target_name(target)} failed while tracing: {type(error).__name__}: {error}") from error
 
     def getitem(self, node: fx.Node, index: int) -> fx.Node:
         """Item ``index`` of a node with several results."""

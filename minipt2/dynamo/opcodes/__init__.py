@@ -1,7 +1,7 @@
 """What each instruction does to the symbolic frame: one handler per canonical opcode, by family.
 
 In: a translator and an ``Instruction``; out: changes of its stack, locals and next instruction. Called by ``translator``.
-An opcode without a handler breaks the graph (MP403). Upstream: the ``BytecodeDispatchTableMeta`` methods of
+An opcode without a handler breaks the graph (MP404). Upstream: the ``BytecodeDispatchTableMeta`` methods of
 ``torch/_dynamo/symbolic_convert.py``.
 """
 from __future__ import annotations
@@ -17,7 +17,7 @@ def handler_for(instr: Instruction) -> Handler:
 
 
 def _missing(tx, instr: Instruction) -> None:
-    unsupported("MP403", f"the bytecode instruction {instr.op}")
+    unsupported("MP404", f"the bytecode instruction {instr.op}")
 
 
 __all__ = ["HANDLERS", "handler_for"]

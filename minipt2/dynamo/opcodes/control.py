@@ -122,7 +122,7 @@ def call_intrinsic_1(tx, instr) -> None:
     from ..variables.exceptions import ExceptionVariable
 
     if instr.arg != 3:
-        unsupported("MP403", f"CALL_INTRINSIC_1 {instr.arg}")
+        unsupported("MP404", f"CALL_INTRINSIC_1 {instr.arg}")
     error = tx.pop()
     if issubclass(error.python_type(), StopIteration):
         error = ExceptionVariable(RuntimeError, [ConstantVariable("generator raised StopIteration")])

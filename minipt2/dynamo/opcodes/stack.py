@@ -66,4 +66,4 @@ def load_build_class(tx, instr) -> None:
 
 @op("PRINT_EXPR", "SETUP_ANNOTATIONS", "IMPORT_STAR")
 def module_level(tx, instr) -> None:
-    unsupported("MP403", f"the bytecode instruction {instr.op}")
+    unsupported("MP404", f"the bytecode instruction {instr.op}")

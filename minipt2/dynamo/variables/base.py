@@ -62,7 +62,7 @@ class Variable:
     # -- what it is ------------------------------------------------------------------------------------------------
     def python_type(self) -> type:
         """The real class of the value (``type(x)``)."""
-        unsupported("MP901", f"the type of {self.describe()} is not known while tracing")
+        unsupported("MP209", f"the type of {self.describe()} is not known while tracing")
 
     def is_constant(self) -> bool:
         """True when ``as_python_constant`` works."""
@@ -114,7 +114,7 @@ class Variable:
         return True
 
     def call(self, tx: "Translator", args: list["Variable"], kwargs: dict[str, "Variable"]) -> "Variable":
-        unsupported("MP203", f"call of {self.describe()}")
+        unsupported("MP303", f"call of {self.describe()}")
 
     def call_method(
         self, tx: "Translator", name: str, args: list["Variable"], kwargs: dict[str, "Variable"]
@@ -142,7 +142,7 @@ class Variable:
         unsupported("MP205", f"truth of {self.describe()}")
 
     def length(self, tx: "Translator") -> int:
-        unsupported("MP206", f"len() of {self.describe()}")
+        unsupported("MP205", f"len() of {self.describe()}")
 
     def enter_context(self, tx: "Translator") -> "tuple[Variable, Variable]":
         """``with self``: (exit callable, value of ``__enter__()``)."""
@@ -163,11 +163,11 @@ class Variable:
 
     def emit_mutation(self, cg: "Emitter") -> None:
         """Emit code that brings the existing real object (``cg(self)`` pushes it) to this variable's final contents."""
-        unsupported("MP904", f"changes of {self.describe()} cannot be replayed")
+        unsupported("MP903", f"changes of {self.describe()} cannot be replayed")
 
 
-def unsupported(code: str, reason: str, advice: str = "move it out of the compiled code, or into a function marked minipt2.disable") -> NoReturn:
-    """Break the graph here. Codes are the catalogue's stable names; ``advice`` says what the user can do."""
+def unsupported(code: str, reason: str, advice: str = "") -> NoReturn:
+    """Break the graph here. Codes are the catalogue's stable names; ``advice`` says what the user can do (default: the catalogue's)."""
     raise Unsupported(code, reason, advice)
 
 

@@ -23,7 +23,7 @@ HANDLERS: dict[Any, Callable] = {}
 FOLDABLE: set[Any] = {chr, ord, hex, bin, oct, ascii, format, round, divmod, pow, abs, complex, bytes, hash}
 FOLDABLE |= {f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType)}
 BREAKING = {print: "MP302", input: "MP302", open: "MP302", id: "MP304", exec: "MP304", eval: "MP304", compile: "MP304",
-            globals: "MP304", locals: "MP304", dir: "MP304", breakpoint: "MP302", builtins.__build_class__: "MP305"}
+            globals: "MP304", locals: "MP304", dir: "MP304", breakpoint: "MP302", builtins.__build_class__: "MP404"}
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 
 
@@ -58,7 +58,7 @@ class BuiltinVariable(KnownFunctionVariable):
         from .builder import from_constant
 
         if name == "__self__" and isinstance(self.fn, types.BuiltinFunctionType):
-            unsupported("MP209", f"attribute '__self__' of {self.describe()}")
+            unsupported("MP201", f"attribute '__self__' of {self.describe()}")
         return from_constant(fold_raw(getattr, self.fn, name))
 
     def call(self, tx, args, kwargs):

@@ -76,7 +76,7 @@ def issubclass_(tx, cls, classinfo):
 @handles(type)
 def type_(tx, obj, *rest, **kwargs):
     if rest:
-        unsupported("MP305", "a class made while tracing", "define classes outside the compiled code")
+        unsupported("MP404", "a class made while tracing", "define classes outside the compiled code")
     source = TypeSource(obj.source) if obj.source is not None and isinstance(obj, UserObjectVariable) else None
     return wrap_class(tx, obj.python_type(), source)
 

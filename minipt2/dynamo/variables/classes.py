@@ -227,7 +227,7 @@ class ClassVariable(Variable):
         if isinstance(raw, (property, *C_ATTRIBUTES)) and name not in ("__dict__", "__weakref__"):
             return raw_member(tx, self.cls, name, raw)
         if name == "__dict__" or isinstance(raw, functools.cached_property):
-            unsupported("MP216", f"attribute {name!r} of {self.describe()}")
+            unsupported("MP201", f"attribute {name!r} of {self.describe()}")
         if isinstance(raw, (types.ClassMethodDescriptorType, types.BuiltinFunctionType, *DESCRIPTORS)):
             return self._builtin(name, raw)
         if isinstance(self.cls, enum.EnumMeta) and name in self.cls.__members__:

@@ -61,7 +61,7 @@ class ExceptionVariable(Variable):
                 return tx.constant(str(self.cls(self.args[0].as_python_constant())))
         if name == "with_traceback":
             return self
-        unsupported("MP208", f"method {name!r} of {self.describe()}")
+        unsupported("MP207", f"method {name!r} of {self.describe()}")
 
     def truth(self, tx: "Translator") -> bool:
         return True

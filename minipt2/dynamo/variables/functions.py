@@ -109,7 +109,7 @@ class UserFunctionVariable(FunctionVariable):
                 tx.output.guard(self.source, "HASATTR", (name, False))
             raise observed(AttributeError, *error.args) from None
         if name in ("__globals__", "__closure__"):
-            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+            unsupported("MP201", f"attribute {name!r} of {self.describe()}")
         return tx.wrap_attribute(value, self.source, name)
 
     def call(self, tx, args, kwargs) -> Variable:
@@ -183,7 +183,7 @@ class NestedFunctionVariable(FunctionVariable):
         if name == "__code__":
             return tx.wrap_constant(self.code)
         if name == "__dict__" or name in ("__annotations__", "__globals__", "__closure__", "__call__", "__get__"):
-            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+            unsupported("MP201", f"attribute {name!r} of {self.describe()}")
         raise observed(AttributeError, f"'function' object has no attribute {name!r}")
 
     def call(self, tx, args, kwargs) -> Variable:
@@ -341,7 +341,7 @@ class GeneratorVariable(Variable):
         if name == "close" and (self.finished or not self.started):
             self.finished = True
             return tx.constant(None)
-        unsupported("MP208", f"method {name!r} of a generator")
+        unsupported("MP207", f"method {name!r} of a generator")
 
     def reconstruct(self, cg: "Emitter") -> None:
         if self.started:

@@ -213,7 +213,7 @@ HANDLERS[warnings.warn] = warn
 
 @handles(collections.namedtuple)
 def namedtuple(tx, *args, **kwargs):
-    unsupported("MP305", "a named tuple class made while tracing", "define classes outside the compiled code")
+    unsupported("MP404", "a named tuple class made while tracing", "define classes outside the compiled code")
 
 
 @handles(collections._count_elements)

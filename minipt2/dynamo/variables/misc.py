@@ -302,7 +302,7 @@ class UnknownVariable(Variable):
 
             if name not in instance_dict(self.real) and not hasattr(type(self.real), "__getattr__"):
                 raise observed(AttributeError, f"{type(self.real).__name__!r} object has no attribute {name!r}")
-        unsupported("MP209", f"attribute {name!r} of an object of type {type(self.real).__module__}.{type(self.real).__qualname__}")
+        unsupported("MP201", f"attribute {name!r} of an object of type {type(self.real).__module__}.{type(self.real).__qualname__}")
 
     def call(self, tx, args, kwargs):
         unsupported("MP303", f"call of an object of type {type(self.real).__module__}.{type(self.real).__qualname__}")

@@ -94,7 +94,7 @@ class NNModuleVariable(UserObjectVariable):
         own = instance_dict(self.real)
         if name in own.get("_parameters", ()) or name in own.get("_modules", ()) and not _is_none(value) or isinstance(
                 value, NNModuleVariable) or issubclass(value.python_type(), nn.Parameter):
-            unsupported("MP308", f"setting parameter or submodule {name!r} of {self.describe()}",
+            unsupported("MP202", f"setting parameter or submodule {name!r} of {self.describe()}",
                         "register parameters and modules outside the compiled code")
         if name in own.get("_buffers", ()) and not issubclass(value.python_type(), (torch.Tensor, type(None))):
             raise observed(TypeError, f"cannot assign as buffer {name!r} (torch.Tensor or None expected)")

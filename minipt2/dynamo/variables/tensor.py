@@ -78,7 +78,7 @@ class TensorVariable(Variable):
         if name == "__class__":
             return tx.wrap_constant(self.python_type())
         if name == "grad_fn" or name.startswith("_backward"):
-            unsupported("MP209", f"attribute {name!r} of {self.describe()}", "autograd nodes exist only at run time")
+            unsupported("MP201", f"attribute {name!r} of {self.describe()}", "autograd nodes exist only at run time")
         if name in VIEW_ATTRIBUTES:
             return tx.output.call(tx, getattr, [self, ConstantVariable(name)], {})
         if self.real is not None and name in getattr(self.real, "__dict__", ()):
@@ -86,7 +86,7 @@ class TensorVariable(Variable):
         if callable(getattr(torch.Tensor, name, None)):
             return TensorMethodVariable(self, name)
         if hasattr(torch.Tensor, name):
-            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+            unsupported("MP201", f"attribute {name!r} of {self.describe()}")
         if self.source is not None:
             tx.output.guard(self.source, "HASATTR", (name, False))
         raise observed(AttributeError, f"'Tensor' object has no attribute {name!r}")
@@ -95,7 +95,7 @@ class TensorVariable(Variable):
         if self.source is None or self.real is None:
             if self.value.is_leaf:
                 return tx.constant(None)
-            unsupported("MP209", f"attribute 'grad' of {self.describe()}")
+            unsupported("MP201", f"attribute 'grad' of {self.describe()}")
         return tx.wrap_attribute(self.real.grad, self.source, "grad")
 
     def setattr(self, tx: "Translator", name: str, value: Variable) -> None:
@@ -126,7 +126,7 @@ class TensorVariable(Variable):
         if name in ("__format__", "__repr__", "__str__"):
             unsupported("MP102", "formatting a tensor needs its data", "print outside the compiled code")
         if name == "__hash__":
-            unsupported("MP209", "hash of a tensor")
+            unsupported("MP211", "hash of a tensor")
         pending = tx.output.side_effects.load_attr(self, name)
         if pending is not None:
             return pending.call(tx, args, kwargs)

@@ -148,7 +148,7 @@ class UserObjectVariable(Variable):
         if isinstance(raw, types.MemberDescriptorType):
             return self._slot(tx, name, raw)
         if isinstance(raw, types.GetSetDescriptorType):
-            unsupported("MP209", f"attribute {name!r} of {self.describe()}")
+            unsupported("MP201", f"attribute {name!r} of {self.describe()}")
         if not isinstance(raw, property):
             self.lacks(tx, name)
         return class_attribute(tx, self, self.cls, name, raw)
@@ -179,7 +179,7 @@ class UserObjectVariable(Variable):
         if isinstance(raw, types.FunctionType):
             return class_attribute(tx, self, self.cls, "__getattr__", raw).call(tx, [const(name)], {})
         if raw is not MISSING:
-            unsupported("MP217", f"{self.cls.__qualname__}.__getattr__ is not a Python function")
+            unsupported("MP216", f"{self.cls.__qualname__}.__getattr__ is not a Python function")
         raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
 
     # -- writing attributes ----------------------------------------------------------------------------------------
