@@ -24,6 +24,7 @@ from .base import Variable, unsupported
 from .classes import ClassVariable, note_class_source
 from .constant import ConstantVariable, is_literal
 from .containers import note_existing
+from .context import AUTOCAST_CLASSES, wrap_autocast
 from .dict_views import DefaultDictVariable, MappingProxyVariable
 from .dicts import DictVariable
 from .effects import LoggerVariable
@@ -324,7 +325,7 @@ BY_TYPE: dict[type, Callable] = {
     types.FunctionType: callables.wrap_function, types.MethodType: callables.wrap_method, types.ModuleType: callables.wrap_module,
     functools.partial: callables.wrap_partial, functools._lru_cache_wrapper: callables.wrap_lru_cache, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
     **{t: callables.wrap_callable for t in callables.C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
-    **{t: _composed_iterator for t in (zip, enumerate, map, filter)},
+    **{t: _composed_iterator for t in (zip, enumerate, map, filter)}, **{t: wrap_autocast for t in AUTOCAST_CLASSES},
 }  # fmt: skip
 BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
     (lambda v: isinstance(v, torch.Tensor), _tensor),

@@ -87,7 +87,10 @@ def callable_(tx, obj):
 
 
 def is_callable(obj: Variable) -> bool:
-    return callable(obj.as_python_constant()) if obj.is_constant() else hasattr(obj.python_type(), "__call__")
+    if obj.is_constant():
+        return callable(obj.as_python_constant())
+    # a plain hasattr on the class would find its metaclass's own __call__
+    return any("__call__" in vars(cls) for cls in obj.python_type().__mro__)
 
 
 def attribute_name(name: Variable) -> str:

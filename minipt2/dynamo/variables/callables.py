@@ -12,7 +12,7 @@ import torch
 from ..source import AttrSource
 from . import builder
 from .base import Variable, unsupported
-from .builtin import HANDLERS, BuiltinVariable, load_handlers
+from .builtin import HANDLERS, BuiltinVariable, in_table, load_handlers
 from .classes import ClassMethodVariable, ClassVariable, wrap_class
 from .containers import BoundMethodVariable
 from .functions import UserFunctionVariable, UserMethodVariable
@@ -79,13 +79,24 @@ def callable_variable(value: Any, source, tx=None) -> Variable:
         return NumpyFunctionVariable(value, source)
     owner = getattr(value, "__self__", None)
     if owner is not None and not isinstance(owner, (types.ModuleType, type)):
-        if tx is None or source is None:
-            unsupported("MP303", f"the bound C method {value!r}")
-            return BoundMethodVariable(builder.wrap(tx, owner, AttrSource(source, "__self__")), value.__name__)
+        return bound_c_method(tx, value, owner, source)
     if isinstance(owner, type):
         return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
             owner, "__new__", None) else BuiltinVariable(value, source)
     return BuiltinVariable(value, source)
+
+
+def bound_c_method(tx, value: Any, owner: Any, source) -> Variable:
+    """``history.append``, or a module's ``iskeyword = frozenset(...).__contains__``: a method of an object that is known."""
+    load_handlers()
+    if in_table(value) or isinstance(owner, builder.OPAQUE):
+        return BuiltinVariable(value, source)
+    if tx is None or source is None:
+        if not isinstance(owner, (str, bytes, frozenset)):
+            unsupported("MP303", f"the bound C method {value!r}")
+        return BoundMethodVariable(builder.from_constant(owner), value.__name__)
+    tx.output.guard(AttrSource(source, "__name__"), "CONST", value.__name__)
+    return BoundMethodVariable(builder.wrap(tx, owner, AttrSource(source, "__self__")), value.__name__, source)
 
 
 def wrap_module(tx, value, source):

@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import torch
 
+from ..source import AttrSource
 from .base import Variable, unsupported
 from .containers import BoundMethodVariable, const, constants, none
 
@@ -231,15 +232,15 @@ CONTEXT_CLASSES: dict[Any, Callable[..., Variable]] = {
 }  # fmt: skip
 
 
-def wrap_context(tx, value: Any, source) -> Variable | None:
-    """An existing manager object (the one inside a decorated function, say), or None."""
-    cls = type(value)
-    if cls is torch.no_grad or cls is torch.enable_grad:
-        return GradModeVariable(cls, cls is torch.enable_grad, source=source)
-    if cls is torch.set_grad_enabled:
-        return GradModeVariable(cls, value.mode, source=source)
-    if cls in (torch.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast):
-        return AutocastVariable(value.device, value.fast_dtype, value._enabled, value._cache_enabled, source)
-    if cls is contextlib.nullcontext and value.enter_result is None:
-        return NullContextVariable(source=source)
-    return None
+AUTOCAST_CLASSES = (torch.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast)
+
+
+def wrap_autocast(tx, value: Any, source) -> Variable:
+    """An existing instance: the one that a function was decorated with, or that an object keeps."""
+    fields = ("device", "fast_dtype", "_enabled", "_cache_enabled")
+    if source is not None:
+        tx.output.guard(source, "TYPE", type(value))
+        for name in fields:
+            tx.output.guard(AttrSource(source, name), "CONST", getattr(value, name))
+    var = AutocastVariable(*(getattr(value, name) for name in fields), source)
+    return tx.output.side_effects.track_existing(var, value)

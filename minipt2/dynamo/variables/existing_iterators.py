@@ -6,7 +6,7 @@ from typing import Any
 from . import builder
 from .base import unsupported
 from .containers import const
-from .iterators import EnumerateIterator, FilterIterator, ItemsIterator, IteratorVariable, MapIterator, ZipIterator, advance
+from .iterators import EnumerateIterator, FilterIterator, ItemsIterator, IteratorVariable, MapIterator, ZipIterator, advance, all_replayed
 from .sources import ReduceArgSource, RestItemSource, RestLengthSource, copy_iterator
 
 
@@ -26,8 +26,11 @@ class ExistingIterator(ItemsIterator):
         var.items = [builder.wrap(tx, item, RestItemSource(source, (i,))) for i, item in enumerate(rest)]
         return tx.output.side_effects.track_existing(var, value)
 
+    def replayed(self):
+        return [self]
+
     def emit_mutation(self, cg) -> None:
-        cg.call_const(advance, [self, const(self.index - self.via)])
+        cg.call_const(advance, [self, const(self.pending())])
         cg.pop()
 
 
@@ -40,6 +43,8 @@ def wrap_composed(tx, value: Any, source) -> IteratorVariable:
     if kind is zip:
         var: IteratorVariable = ZipIterator(held)
     elif kind is enumerate:
+        if all_replayed(held) is None:
+            unsupported("MP204", "an enumerate over what runs Python code at every step", "enumerate a list of it")
         var = EnumerateIterator(held[0], builder.wrap(tx, parts[1], ReduceArgSource(source, (1,))).as_python_constant())
     else:
         var = MapIterator(held[0], held[1:]) if kind is map else FilterIterator(held[0], held[1])

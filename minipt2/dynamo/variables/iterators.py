@@ -26,6 +26,14 @@ class IteratorVariable(ContainerVariable):
     def emit_mutation(self, cg) -> None:
         return None
 
+    def replayed(self) -> "list[IteratorVariable] | None":
+        """The iterators with a position of their own that one step of the real object moves; None: a step runs more than iterators."""
+        return None
+
+    def pending(self) -> int:
+        """Steps that the real object is behind, without those in ``via``."""
+        return self.index - self.via
+
     cls: type = type(iter(()))
 
     def iterator(self, tx):
@@ -76,6 +84,12 @@ def items_of(tx, var: Variable) -> list[Variable]:
 
 def iter_of(tx, var: Variable) -> Variable:
     return var.iterator(tx)
+
+
+def all_replayed(iterators: list[Variable]) -> list[IteratorVariable] | None:
+    """What one step of each of the iterators moves (see ``replayed``)."""
+    parts = [it.replayed() if isinstance(it, IteratorVariable) else None for it in iterators]
+    return None if None in parts else [it for part in parts for it in part]
 
 
 def stop() -> ObservedException:
@@ -174,6 +188,9 @@ class ZipIterator(IteratorVariable):
             raise stop()
         return new(tx, TupleVariable(items))
 
+    def replayed(self):
+        return all_replayed(self.iterators)
+
     def reconstruct(self, cg) -> None:
         cg.call_const(zip, self.iterators, {"strict": const(True)} if self.strict else {})
 
@@ -188,15 +205,24 @@ class EnumerateIterator(IteratorVariable):
     def children(self):
         return (self.inner,)
 
+    def replayed(self):
+        below = all_replayed([self.inner])
+        return None if below is None else [self, *below]
+
+    def pending(self) -> int:
+        return self.index - self.start - self.via
+
     def emit_mutation(self, cg) -> None:
-        cg.call_const(advance, [self, const(self.index - self.start)])
+        cg.call_const(advance, [self, const(self.pending())])
         cg.pop()
 
     def advance(self, tx):
+        below = all_replayed([self.inner]) if self.source is not None else []
+        before = [iterator.pending() for iterator in below]
         item = self.inner.next(tx)
         self.index += 1
-        if self.source is not None:
-            self.inner.via += 1
+        for iterator, pending in zip(below, before):
+            iterator.via += iterator.pending() - pending
         return new(tx, TupleVariable([const(self.index - 1), item]))
 
     def reconstruct(self, cg) -> None:

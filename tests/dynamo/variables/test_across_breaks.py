@@ -171,3 +171,35 @@ def test_made_inside(fn):
 @pytest.mark.parametrize("fn,argument", [(nested_list, [5]), (try_finally, {"a": 1})], ids=["nested_list", "try_finally"])
 def test_arguments(fn, argument):
     check(fn, X, argument, full=False, graphs=None)
+
+
+def numbered_pairs(x):
+    seen = []
+    for i, (a, b) in enumerate(zip([1, 2, 3, 4, 5], (x, x + 1, x + 2, x + 3))):
+        outside(a)
+        seen.append((i, a, b))
+    return seen
+
+
+def numbered_twice(x):
+    inner = enumerate([x, x + 1, x + 2, x + 3], start=5)
+    outer = enumerate(inner)
+    seen = [next(outer), next(inner)]
+    outside(seen)
+    seen += [next(outer), next(inner)]
+    outside(seen)
+    return seen, list(outer), list(inner)
+
+
+def numbered_calls(x):
+    calls = []
+    seen = []
+    for i, y in enumerate(map(lambda v: calls.append(v) or x * v, (1, 2, 3))):
+        outside(y)
+        seen.append((i, y))
+    return seen, calls
+
+
+@pytest.mark.parametrize("fn", [numbered_pairs, numbered_twice, numbered_calls], ids=lambda f: f.__name__)
+def test_iterators_within_iterators_advance_once(fn):
+    check(fn, X, graphs=None, full=False)

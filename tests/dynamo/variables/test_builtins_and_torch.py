@@ -381,3 +381,44 @@ def test_layer_drop_that_is_off_is_no_branch_on_data():
         return x if r < 0 else -x
 
     assert torch.equal(optimize(changed, Recorder())(X), X)
+
+
+HAS, NOTES = frozenset("ab").__contains__, []
+note = NOTES.append
+
+
+def test_what_is_callable():
+    def fn(x, table):
+        return [callable(v) for v in (x, [x], (x,), table, {x.shape}, len, fn, iter([x]), nn.ReLU)], x + 1
+
+    check(fn, X, {"k": X})
+
+
+def test_bound_methods_of_c_objects():
+    def fn(x, get):
+        note(x.shape[0])
+        return x + get("k", 0) if HAS("a") and not HAS("c") else x
+
+    table = {"k": 1}
+    recorder = Recorder()
+    compiled = optimize(fn, recorder, fullgraph=True)
+    for method, expected in ((table.get, 1), ({"k": 2}.get, 2), ({}.get, 0), (table.setdefault, 1), (table.pop, 1)):
+        assert torch.equal(compiled(X, method), X + expected)
+    assert table == {} and NOTES == [2] * 5 and len(recorder.graphs) >= 4
+
+
+def test_functions_decorated_with_autocast():
+    class Mixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.precision = nn.Linear(3, 3), torch.autocast("cpu", dtype=torch.bfloat16)
+
+        @torch.autocast("cpu", enabled=False)
+        def precise(self, x):
+            return self.linear(x)
+
+        def forward(self, x):
+            with self.precision:
+                return self.linear(x), self.precise(x)
+
+    check(Mixed(), X)
