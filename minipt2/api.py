@@ -19,7 +19,7 @@ from .config import config
 from .errors import InvalidArgument
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-OPTIONS = ("fusion", "freeze", "onednn", "channels_last", "max_fusion_size")
+OPTIONS = ("fusion", "freeze", "onednn", "channels_last", "max_fusion_size", "memory_budget")
 """Settings of ``config`` that ``options=`` may override for one compiled function."""
 
 
@@ -53,10 +53,11 @@ def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] 
     unknown = sorted(set(options or ()) - set(OPTIONS))
     if unknown:
         raise InvalidArgument(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
-    for name, value in (options or {}).items():
-        kind = type(getattr(config, name))
-        if not isinstance(value, kind):
-            raise InvalidArgument(f"option {name!r} takes {kind.__name__}, not {value!r}")
+    try:
+        with config.patch(**(options or {})):
+            pass
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(str(error).replace("setting", "option", 1)) from None
     call = backends.lookup(backend)
     if not options:
         return call

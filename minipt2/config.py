@@ -42,6 +42,8 @@ class Config:
     """Check IR invariants between passes (tests)."""
     max_fusion_size: int = 64
     """Most loop bodies fused into one kernel."""
+    memory_budget: float = 1.0
+    """Between 1 (save for the backward what makes a step fastest) and 0 (save the least, compute the rest again): see ``aot_autograd.budget``."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """A misspelt name, or a value of another type, is an error here and not a setting without effect."""
@@ -49,8 +51,12 @@ class Config:
         if default is None:
             raise AttributeError(f"no setting {name!r}; there are {', '.join(self.__dataclass_fields__)}")
         kind = type(default.default)
+        if kind is float and type(value) is int:
+            value = float(value)
         if kind is not str and not isinstance(value, kind):  # a folder may be a Path
             raise TypeError(f"setting {name!r} takes {kind.__name__}, not {value!r}")
+        if name == "memory_budget" and not 0 <= value <= 1:
+            raise ValueError(f"setting 'memory_budget' lies between 0 and 1, not at {value!r}")
         super().__setattr__(name, value)
 
     @contextlib.contextmanager

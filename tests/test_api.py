@@ -153,7 +153,8 @@ def test_is_compiling(fresh):
 
 @pytest.mark.parametrize("settings, listed", [
     ({"backend": "inductr"}, "inductor"), ({"mode": "fastest"}, "reduce-overhead"), ({"options": {"fuse": 1}}, "fusion"),
-    ({"options": {"fusion": "yes"}}, "takes bool"), ({"options": {"max_fusion_size": "many"}}, "takes int")])
+    ({"options": {"fusion": "yes"}}, "takes bool"), ({"options": {"max_fusion_size": "many"}}, "takes int"),
+    ({"options": {"memory_budget": 1.5}}, "between 0 and 1")])
 def test_unknown_names_are_refused_at_once(settings, listed):
     with pytest.raises(InvalidArgument, match=listed):
         minipt2.compile(lambda x: x, **settings)

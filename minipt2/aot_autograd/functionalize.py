@@ -24,7 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_arg
 
 from ..errors import Unsupported
-from .ops import argument, aten, functional_variant, info, is_view, view_parent, writes_now
+from .ops import argument, aten, functional_variant, info, is_view, origin_of, view_parent, writes_now
 from .unview import through_strides, unview
 
 _BATCH_NORMS = {"aten::native_batch_norm"}
@@ -98,12 +98,12 @@ class _Functionalizer:
         self.writes_to: dict[fx.Node, int] = {}  # root -> writes so far
         self.current: dict[fx.Node, fx.Node] = {}  # node -> functional node that holds its value ...
         self.as_of: dict[fx.Node, int] = {}  # ... after so many writes to its root
-        self.stack: tuple = ()
+        self.origin: dict[str, Any] = {}  # of the node that is being rewritten: whose line it is, and in which checkpoint
 
     def run(self) -> list[Mutation]:
         for node in list(self.graph.nodes):
             if node.op == "call_function":
-                self.stack = node.meta.get("stack", ())
+                self.origin = origin_of(node.meta)
                 self.visit(node)
         output = next(iter(reversed(self.graph.nodes)))
         with self.graph.inserting_before(output):
@@ -151,7 +151,7 @@ class _Functionalizer:
         whole = base.meta["val"]
         if base.op != "call_function" or not same_strides(whole.shape, whole.stride(), dense_strides(whole.shape, whole.stride())):
             return
-        self.stack = node.meta.get("stack", ())
+        self.origin = origin_of(node.meta)
         with self.graph.inserting_before(node):
             order = sorted(range(whole.dim()), key=lambda d: (-whole.stride(d), d))
             flat = self.emit(aten.reshape.default, (self.emit(aten.permute.default, (base, order)), [-1]))
@@ -182,7 +182,7 @@ class _Functionalizer:
         except RuntimeError:
             self.graph.erase_node(node)
             raise
-        node.meta["stack"] = self.stack
+        node.meta.update(self.origin)
         return node
 
     def evaluate(self, node: fx.Node) -> None:

@@ -70,6 +70,11 @@ def info(op: OpOverload) -> OpInfo:
     )
 
 
+def origin_of(meta: dict) -> dict:
+    """The part of a node's ``meta`` that all which is made from it inherits: the user's lines, and the checkpoint they are in."""
+    return {"stack": meta.get("stack", ()), **({"checkpoint": meta["checkpoint"]} if "checkpoint" in meta else {})}
+
+
 def checks_values(op: OpOverload) -> bool:
     """Whether ``op`` is called only to raise where it dislikes what its tensors hold (``_linalg_check_errors``): no graph of values shows it."""
     schema = op._schema

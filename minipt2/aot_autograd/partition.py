@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from torch import fx
 
+from ..config import config
 from ..prims.kinds import kind as prims_kind
 from ..prims.lazy import LazyGraphModule
 from .ops import aten
@@ -145,9 +146,17 @@ def default_recompute(kind: Kind) -> Cost:
     return price
 
 
+def choose_saved(joint: fx.GraphModule, kind: Kind = prims_kind) -> set[fx.Node]:
+    """What to save: the cheapest cut under the default prices, the user's checkpoints and ``config.memory_budget``."""
+    from .budget import honour_checkpoints, within
+
+    prices = honour_checkpoints(joint, kind, default_cost(kind), default_recompute(kind))
+    return within(joint, config.memory_budget, kind, *prices)
+
+
 def partition(joint: fx.GraphModule, kind: Kind = prims_kind) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """``split`` at the cheapest cut under the default prices."""
-    return split(joint, min_cut(joint, default_cost(kind), default_recompute(kind)))
+    """``split`` at ``choose_saved``."""
+    return split(joint, choose_saved(joint, kind))
 
 
 def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:

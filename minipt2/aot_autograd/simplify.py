@@ -10,7 +10,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from .ops import ALIAS_ONLY, aten, info, storage_root
+from .ops import ALIAS_ONLY, aten, info, origin_of, storage_root
 
 
 def output_node(graph: fx.Graph) -> fx.Node:
@@ -52,7 +52,7 @@ def narrow_masks(graph: fx.Graph) -> None:
                 again = graph.call_function(aten._to_copy.default, (mask,), {"dtype": node.meta["val"].dtype})
             node.replace_all_uses_with(again, delete_user_cb=lambda user, mask=mask: user is not mask)
             with torch.no_grad():
-                mask.meta.update(val=node.meta["val"] != 0, stack=node.meta.get("stack", ()))
+                mask.meta.update(val=node.meta["val"] != 0, stack=node.meta.get("stack", ()))  # in no checkpoint: it is to be saved
             again.meta.update(node.meta)
 
 
@@ -106,7 +106,7 @@ def _clone(graph: fx.Graph, before: fx.Node, node: fx.Node) -> fx.Node:
     with graph.inserting_before(before):
         clone = graph.call_function(aten.clone.default, (node,))
     with torch.no_grad():
-        clone.meta.update(val=node.meta["val"].detach().clone(), stack=node.meta.get("stack", ()))
+        clone.meta.update(origin_of(node.meta), val=node.meta["val"].detach().clone())
     return clone
 
 

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
 from ..prims.lazy import LazyGraphModule
-from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, checks_values, info
+from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, checks_values, info, origin_of
 from .statistics import corrected
 
 _DEVICE_QUERY = torch.ops.prim.device.default
@@ -47,12 +47,12 @@ class Tracer(TorchDispatchMode):
         self.fake_mode = fake_mode
         self.graph = fx.Graph()
         self.root = torch.nn.Module()
-        self.stack: tuple = ()
+        self.origin: dict[str, Any] = {"stack": ()}  # the user's lines, and which of their checkpoints they are in
         self._known: dict[int, Any] = {}  # id(tensor) -> node, or (node, index path) until somebody reads the element
         self._alive: list[torch.Tensor] = []
         self._constants: dict[int, torch.Tensor] = {}
         self._marks: list[int] = []  # autograd sequence numbers at which a new line of the user's program began
-        self._mark_stacks: list[tuple] = []
+        self._mark_origins: list[dict[str, Any]] = []
         self._backward = False
 
     # -- naming tensors -------------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ class Tracer(TorchDispatchMode):
             source, path = node
             for index in path:
                 source = self.graph.call_function(operator.getitem, (source, index))
-                source.meta["stack"] = source.args[0].meta["stack"]
+                source.meta.update(origin_of(source.args[0].meta))
             source.meta["val"] = tensor
             node = self._known[id(tensor)] = source
         return node
@@ -83,7 +83,7 @@ class Tracer(TorchDispatchMode):
         self._constants[id(tensor)] = tensor
         setattr(self.root, name, tensor.detach() if isinstance(tensor, torch.nn.Parameter) else tensor)
         node = self.graph.get_attr(name)
-        node.meta["val"], node.meta["stack"] = self.fake_mode.from_tensor(tensor), self.stack
+        node.meta["val"], node.meta["stack"] = self.fake_mode.from_tensor(tensor), self.origin["stack"]
         self.name(tensor, node)
         self.name(node.meta["val"], node)
         return node
@@ -103,21 +103,20 @@ class Tracer(TorchDispatchMode):
 
     # -- recording ------------------------------------------------------------------------------------------------
 
-    def at(self, stack: tuple) -> None:
-        """What runs next comes from these user frames; so do the backward operators of what autograd records next."""
-        if stack != self.stack or not self._marks:
-            self.stack = stack
+    def at(self, meta: dict[str, Any]) -> None:
+        """What runs next comes from a node with this ``meta``; so do the backward operators of what autograd records next."""
+        origin = origin_of(meta)
+        if origin != self.origin or not self._marks:
+            self.origin = origin
             self._marks.append(torch.autograd._get_sequence_nr())
-            self._mark_stacks.append(stack)
+            self._mark_origins.append(origin)
 
-    def _current_stack(self) -> tuple:
-        if not self._backward:
-            return self.stack
-        node = torch._C._current_autograd_node()
+    def _current_origin(self) -> dict[str, Any]:
+        node = torch._C._current_autograd_node() if self._backward else None
         if node is None:
-            return self.stack
+            return self.origin
         at = bisect.bisect_right(self._marks, node._sequence_nr()) - 1
-        return self._mark_stacks[at] if 0 <= at < len(self._marks) and node._sequence_nr() < 2**63 else ()
+        return self._mark_origins[at] if 0 <= at < len(self._marks) and node._sequence_nr() < 2**63 else {"stack": ()}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is _DEVICE_QUERY and isinstance(args[0], FakeTensor):
@@ -158,7 +157,7 @@ class Tracer(TorchDispatchMode):
             return  # a query, answered from metadata
         node = self.graph.create_node("call_function", func, args, kwargs)
         node.meta["val"] = result
-        node.meta["stack"] = self._current_stack()
+        node.meta.update(self._current_origin())
         self._name_results(result, node, ())
 
     def _name_results(self, result: Any, node: fx.Node, path: tuple[int, ...]) -> None:
@@ -174,7 +173,7 @@ class Tracer(TorchDispatchMode):
         before.meta["val"] = target.detach()  # the object is about to look different; the node is not
         result = func(*args, **kwargs)
         node = self.graph.call_function(METADATA_OPS[func], (before, *args[1:]), kwargs)
-        node.meta["val"], node.meta["stack"] = target, self._current_stack()
+        node.meta.update(self._current_origin(), val=target)
         self._known[id(target)] = node
         return result
 
@@ -184,7 +183,7 @@ class Tracer(TorchDispatchMode):
         remaining, regions = iter(inputs), []
         try:
             for node in gm.graph.nodes:
-                self.at(node.meta.get("stack", ()))
+                self.at(node.meta)
                 args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
                 if node.op == "output":
                     return args[0]
@@ -327,7 +326,7 @@ def trace_joint(fn: Callable, primals: Sequence[Any], *, metas: Sequence[dict] |
     """
     tracer = Tracer(fake_mode_of(primals))
     inputs = tracer.inputs(primals, metas)
-    tracer.at(())
+    tracer.at({})
     run = (lambda *values: tracer.run_graph(fn, values)) if isinstance(fn, fx.GraphModule) else fn
     torch.clear_autocast_cache()  # it may hold casts that were made outside of this graph
     try:

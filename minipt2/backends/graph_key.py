@@ -47,7 +47,7 @@ def _node(gm: fx.GraphModule) -> Any:
         if node.op == "call_module":
             raise NotPortable("a call of a module")
         target = named(node.target) if node.op == "call_function" else node.target
-        meta = f"{node.meta.get('static')} {node.meta.get('source')} {node.meta.get('impure')}"
+        meta = f"{node.meta.get('static')} {node.meta.get('source')} {node.meta.get('impure')} {node.meta.get('checkpoint')}"
         content = _content(operator.attrgetter(node.target)(gm)) if node.op == "get_attr" else ""
         return f"{node.name} = {node.op} {target} {_text(node.args)} {_text(node.kwargs)} {meta} {node.meta.get('stack')} {content}"
     return text

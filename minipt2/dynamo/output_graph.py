@@ -46,6 +46,7 @@ class OutputGraph:
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
         self.state = GlobalState()
         self.inputs: list[TensorVariable] = []
+        self.checkpoint: int | None = None  # the region of the user's checkpoint that is traced now
         self.step = 0  # instructions of the outermost frame so far: names the place of a break in a second attempt
         self.globals_seen: dict[tuple[int, str], Variable] = {}
         self.tx: "Translator" = None  # type: ignore[assignment]  # the innermost translator, for stacks
@@ -168,6 +169,8 @@ class OutputGraph:
         node = self.graph.create_node(op, target, args, kwargs, name)
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
+        if self.checkpoint is not None:
+            node.meta["checkpoint"] = self.checkpoint
         if value is None or _is_inplace(op, target, kwargs):  # what returns nothing is called for what it does
             node.meta["impure"] = True
             self.side_effects.touch()

@@ -33,7 +33,7 @@ _TORCH_SHARED = tuple(os.path.join(_TORCH, "nn", "modules", name) for name in ("
 NEVER_INLINE = (
     "logging", "warnings", "threading", "multiprocessing", "subprocess", "socket", "asyncio", "concurrent", "importlib", "time", "random",
     "tempfile", "pdb", "unittest", "traceback", "inspect", "linecache", "torch._dynamo", "torch._inductor", "torch._functorch",
-    "torch.utils.checkpoint", "torch.utils.data", "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.profiler",
+    "torch.utils.data", "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.profiler",
     "torch.jit", "torch.fx", "torch.onnx", "torch._tensor_str", "torch._subclasses", "torch.autograd.function", "numpy",
 )
 

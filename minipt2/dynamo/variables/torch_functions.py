@@ -374,13 +374,19 @@ for _name in ("tensor", "as_tensor", "asarray"):
 
 @handles(*named("utils.checkpoint.checkpoint"))
 def checkpoint(tx, function, *args, **kwargs):
-    """Runs the function inline: the partitioner decides what is recomputed in the backward pass."""
+    """Runs the function inline; the partitioner saves nothing from inside (with a policy of the user's, ``context_fn``, what it likes)."""
     own = {"use_reentrant", "preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
-    return function.call(tx, list(args), {k: v for k, v in kwargs.items() if k not in own})
+    rest = {k: v for k, v in kwargs.items() if k not in own}
+    return function.call(tx, list(args), rest) if "context_fn" in kwargs else _in_region(tx, function, list(args), rest)
 
 
-@handles(*named("utils.checkpoint.checkpoint_sequential"))
-def _checkpoint_sequential(tx, functions, segments, input, **kwargs):
-    for function in functions.iterate(tx):
-        input = function.call(tx, [input], {})
-    return input
+def _in_region(tx, function, args: list, kwargs: dict):
+    """``function`` called as one checkpointed region; inside another one, as a part of that."""
+    if tx.output.checkpoint is not None:
+        return function.call(tx, args, kwargs)
+    regions = tx.output.scratch("checkpoints")
+    tx.output.checkpoint = regions[len(regions)] = len(regions)
+    try:
+        return function.call(tx, args, kwargs)
+    finally:
+        tx.output.checkpoint = None
