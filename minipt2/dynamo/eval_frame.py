@@ -97,6 +97,10 @@ class FrameCallback:
             if self.fullgraph:
                 raise skip.reason from skip
             return self._leave_alone(record, skip.reason)
+        except Unsupported as error:  # a backend's: a frame's own have become breaks
+            if self.fullgraph:
+                raise
+            return self._leave_alone(record, error)
         except Exception as error:
             if config.raise_internal_errors or self.fullgraph:
                 raise
@@ -181,9 +185,8 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
     """
     callback = FrameCallback(backend, fullgraph, dynamic)
     set_callback = hook.set_callback
-    inner = _entry_point(fn)
-    original, copy = getattr(fn, "__func__", fn), getattr(inner, "__func__", inner)
-    follow = copy is not original and copy.__code__ == getattr(original, "__code__", None)  # defaults may be given anew at any time
+    inner, original = _entry_point(fn)
+    twin = getattr(inner, "__func__", inner)
 
     @functools.wraps(fn if not isinstance(fn, torch.nn.Module) else type(fn).forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -191,9 +194,9 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
         if is_compiling():
             set_callback(before)
             return fn(*args, **kwargs)
+        if original is not None and _outdated(twin, original):
+            _renew(twin, original)
         try:
-            if follow:
-                copy.__defaults__, copy.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
             set_callback(callback)
             return inner(*args, **kwargs)
         except Unsupported as error:  # its message names the user's lines; ours would bury them
@@ -211,13 +214,30 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
     return compiled
 
 
-def _entry_point(fn: Callable) -> Callable:
-    """``fn`` itself, if its frame may be captured; else a function that calls it, so that it gets inlined there."""
+def _entry_point(fn: Callable) -> tuple[Callable, types.FunctionType | None]:
+    """What to call, with a code object of its own, and the user's function that it copies (None if there is none).
+
+    It is ``fn`` itself, if its frame may be captured; else a function that calls it, so that it gets inlined there.
+    """
     function = inspect.unwrap(fn, stop=lambda f: hasattr(f, "__code__")) if not isinstance(fn, torch.nn.Module) else fn
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if isinstance(code, types.CodeType) and not skipped_as_frame(code):
-        return _with_own_code(fn)
-    return _with_own_code(_caller(fn))
+        return _with_own_code(fn), getattr(fn, "__func__", fn) if isinstance(fn, _FUNCTIONS) else None
+    return _with_own_code(_caller(fn)), None
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType)
+
+
+def _outdated(twin: types.FunctionType, original: types.FunctionType) -> bool:
+    """Whether the user has given ``original`` other code or defaults since ``twin`` was made of it."""
+    return (twin.__defaults__ is not original.__defaults__ or twin.__kwdefaults__ is not original.__kwdefaults__
+            or getattr(twin, "_minipt2_code", None) is not original.__code__)
+
+
+def _renew(twin: types.FunctionType, original: types.FunctionType) -> None:
+    twin.__code__, twin._minipt2_code = original.__code__.replace(), original.__code__
+    twin.__defaults__, twin.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
 
 
 def _with_own_code(fn: Callable) -> Callable:
@@ -230,9 +250,10 @@ def _with_own_code(fn: Callable) -> Callable:
         return types.MethodType(_with_own_code(fn.__func__), fn.__self__)
     if not isinstance(fn, types.FunctionType):
         return fn
-    copy = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
-    copy.__kwdefaults__, copy.__qualname__, copy.__module__ = fn.__kwdefaults__, fn.__qualname__, fn.__module__
+    copy = types.FunctionType(fn.__code__, fn.__globals__, fn.__name__, None, fn.__closure__)
+    copy.__qualname__, copy.__module__ = fn.__qualname__, fn.__module__
     copy.__dict__.update(fn.__dict__)
+    _renew(copy, fn)
     return copy
 
 

@@ -88,14 +88,19 @@ def _constant(value: Any, const: Const) -> str:
 
 def _keys(value: Any, const: Const) -> str:
     keys = list(value)
-    if all(type(k) is str for k in keys) or all(type(k) is int for k in keys):
+    if all(type(k) is str for k in keys):
         return f"[*{{v}}] == {const(Fixed(keys))}"
+    if all(type(k) in LITERALS for k in keys):
+        return f"same_constant([*{{v}}], {const(Fixed(keys))})"
     return f"[*map(id, {{v}})] == {const(Fixed([const.identity(k) for k in keys]))}"  # type: ignore[attr-defined]
 
 
 def _members(value: Any, const: Const) -> str:
-    if all(type(k) in LITERALS for k in value):
+    if all(type(k) is str for k in value):
         return f"{{v}} == {const(Fixed(frozenset(value)))}"
+    if all(type(k) in LITERALS for k in value):
+        kinds = sorted(type(k).__name__ for k in value)
+        return f"({{v}} == {const(Fixed(frozenset(value)))} and sorted(type(k).__name__ for k in {{v}}) == {kinds!r})"
     return f"{{{{*map(id, {{v}})}}}} == {const(Fixed({const.identity(k) for k in value}))}"  # type: ignore[attr-defined]
 
 
@@ -140,6 +145,7 @@ KINDS: dict[str, Kind] = {
     "TRUTH": _row(1, "truth", lambda value, const: "bool({v})" if value else "not {v}", "bool({v})"),
     "HASATTR": _row(5, "attribute (name, present)", _has_attribute, "[*vars({v})]"),
     "DICT_LACKS": _row(5, "absent instance attribute", lambda name, const: f"{name!r} not in {{d}}", "[*{d}]"),
+    "CLASS_LACKS": _row(5, "absent class attribute", lambda name, const: f"not hasattr({{v}}, {name!r})", "dir({v})"),
     "FUNC_CODE": _row(1, "code of the function", "{v}.__code__ is {c}", "{v}.__code__"),
     "CHECK": _row(6, "condition", lambda fn, const: f"{const(Fixed(fn))}({{v}})"),
     "WEAKREF_ALIVE": _row(0, "object", lambda value, const: f"{const(value)} is not None"),

@@ -116,18 +116,16 @@ class OutputGraph:
         return self.remember(var)
 
     def _placeholder(self, value: torch.Tensor, source: "Source", static: bool) -> fx.Node:
+        try:
+            fake = self.fakeify(value)
+        except UnsupportedFakeTensorException as error:
+            unsupported("MP310", f"a tensor of a kind that graphs can't hold: {error}")
         anchor = self._last_placeholder
         at = self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before(_first(self.graph))
         with at:
             node = self.graph.placeholder(_node_name(source.name()))
         self._last_placeholder = node
-        try:
-            node.meta["val"] = self.fakeify(value)
-        except UnsupportedFakeTensorException as error:
-            self.graph.erase_node(node)
-            self._last_placeholder = anchor
-            unsupported("MP310", f"a tensor of a kind that graphs can't hold: {error}")
-        node.meta.update(static=static, source=source.name(), stack=self.tx.frames() if self.tx else ())
+        node.meta.update(val=fake, static=static, source=source.name(), stack=self.tx.frames() if self.tx else ())
         return node
 
     def fakeify(self, value: torch.Tensor) -> torch.Tensor:

@@ -102,6 +102,14 @@ class GlobalSource(Source):
 
 
 @source
+class GlobalsSource(Source):
+    """The dict of the frame's globals; only guarded, never loaded."""
+
+    def expr(self, base: str) -> str:
+        return "G"
+
+
+@source
 class ImportSource(Source):
     """``module`` or an attribute of it by dotted path, found by import: globals of other modules, torch's own objects."""
 
@@ -134,6 +142,16 @@ class ChildSource(Source):
     @property
     def base(self) -> Source:
         return self.parent
+
+
+@source
+class AnswerSource(ChildSource):
+    """What calling ``base`` with constants gives (a question about a mode or a tensor); only guarded, never loaded."""
+
+    args: tuple = ()
+
+    def expr(self, base: str) -> str:
+        return f"{base}({', '.join(map(repr, self.args))})"
 
 
 @source

@@ -6,6 +6,7 @@ Upstream: ``torch/_dynamo/symbolic_convert.py``.
 """
 from __future__ import annotations
 
+import builtins
 import inspect
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Iterable
@@ -215,8 +216,25 @@ class Translator:
                 return self.wrap(value, FunctionGlobalSource(self.fn_source, name))
             return self.wrap_constant(value)
         if name in self.f_builtins:
+            self._guard_builtin(name)
             return self.wrap_or_constant(self.f_builtins[name], None)
         raise observed(NameError, f"name {name!r} is not defined")
+
+    def _guard_builtin(self, name: str) -> None:
+        """A builtin stays what it is, and no global of its name appears before it."""
+        from .source import AttrSource, GlobalsSource, ImportSource
+
+        module, value = self.f_globals.get("__name__"), self.f_builtins[name]
+        scope = None
+        if self.f_globals is self.output.f_globals:
+            scope = GlobalsSource()
+        elif is_module_dict(module, self.f_globals):
+            scope = ImportSource(module, "__dict__")
+        elif self.fn_source is not None:
+            scope = AttrSource(self.fn_source, "__globals__")
+        self.output.guard(scope, "NOT_CONTAINS", name)
+        if vars(builtins).get(name) is value and name != "super":
+            self.output.guard(ImportSource("builtins", name), "ID", value)
 
     def first_argument(self) -> Variable:
         """What zero-argument ``super()`` takes as the object."""

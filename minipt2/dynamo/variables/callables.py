@@ -29,6 +29,7 @@ def wrap_function(tx, value, source):
             tx.output.guard(source, "ID", value)
     var = function_variable(value, source)
     if isinstance(var, UserFunctionVariable):
+        tx.output.guard(source, "FUNC_CODE", value.__code__)
         tx.output.side_effects.track_existing(var, value)
     return var
 

@@ -50,6 +50,13 @@ def note_class_source(tx, cls: type, source) -> None:
         tx.output.scratch("class_sources").setdefault(cls, source)
 
 
+def guard_lacks(tx, cls: type, *names: str) -> None:
+    """``cls`` and its bases go on having none of these attributes (unless its metaclass has them: then reading can't tell)."""
+    for name in names:
+        if not hasattr(cls, name):
+            tx.output.guard(class_source(tx, cls), "CLASS_LACKS", name)
+
+
 def class_member(tx, cls: type, name: str, raw: Any) -> Variable:
     """A class attribute as a variable (unbound), wrapped and guarded once per class and frame."""
     cache = tx.output.scratch("class_members")

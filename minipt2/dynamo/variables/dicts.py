@@ -59,6 +59,11 @@ def key_of(tx, var: Variable) -> Any:
     unsupported("MP211", f"{var.describe()} as a dict key or set item")
 
 
+def keys_of(real: dict) -> list:
+    """Keys in the order that iterating gives: an ``OrderedDict`` keeps one of its own beside the dict's."""
+    return list((collections.OrderedDict if isinstance(real, collections.OrderedDict) else dict).keys(real))
+
+
 class DictVariable(ContainerVariable):
     """A dict. ``items`` maps ``key_of(key)`` to ``(key, value)`` variables, in order."""
 
@@ -94,7 +99,7 @@ class DictVariable(ContainerVariable):
     def items(self) -> dict[Any, tuple[Variable, Variable]]:
         """All contents; of a dict from outside, reading it guards all keys, their order, and wraps all values."""
         if self._items is None:
-            keys = list(dict.keys(self.real))
+            keys = keys_of(self.real)
             self._tx.output.guard(self.source, "DICT_KEYS", tuple(keys))
             items = {k: (self._key(k), self._value(k)) for k in keys}
             log, self._items = self._log, items
@@ -112,7 +117,7 @@ class DictVariable(ContainerVariable):
         return builder.wrap(self._tx, key, None if is_literal(key) else self._key_source(key))
 
     def _key_source(self, key: Any):
-        return DictKeySource(self.source, (list(dict.keys(self.real)).index(key),))
+        return DictKeySource(self.source, (keys_of(self.real).index(key),))
 
     def _value(self, key: Any) -> Variable:
         if key not in self._seen:
@@ -140,7 +145,7 @@ class DictVariable(ContainerVariable):
             tx.output.guard(self.source, "NOT_CONTAINS", k)
             return None
         if not is_literal(k):
-            tx.output.guard(self.source, "DICT_KEYS", tuple(dict.keys(self.real)))
+            tx.output.guard(self.source, "DICT_KEYS", tuple(keys_of(self.real)))
         return self._value(k)
 
     def _put(self, k: Any, key: Variable, value: Variable) -> None:

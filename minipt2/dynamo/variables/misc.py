@@ -91,7 +91,7 @@ class LruCacheVariable(Variable):
 
 
 class PythonModuleVariable(Variable):
-    """A module: attributes are read from it, guarded unless they are torch's or the standard library's own functions."""
+    """A module: attributes are read from it, guarded unless they are torch's or the standard library's own classes."""
 
     def __init__(self, module: types.ModuleType, source=None):
         super().__init__(source)
@@ -131,7 +131,7 @@ class PythonModuleVariable(Variable):
         return cache[key]
 
     def _is_fixed(self, value: Any) -> bool:
-        """torch's and the standard library's own functions, classes and submodules are taken to stay what they are."""
+        """torch's and the standard library's own classes and submodules are taken to stay what they are."""
         if isinstance(value, (torch._ops.OpOverloadPacket, torch._ops._OpNamespace)):
             return True
         package = self.module.__name__.partition(".")[0]
@@ -140,8 +140,7 @@ class PythonModuleVariable(Variable):
         if isinstance(value, types.ModuleType):
             return value.__name__.partition(".")[0] == package
         home = getattr(value, "__module__", None) or ""
-        return callable(value) and (home.partition(".")[0] in FOLDED_PACKAGES or home == "") and isinstance(
-            value, (type, types.FunctionType, types.BuiltinFunctionType))
+        return isinstance(value, type) and (home.partition(".")[0] in FOLDED_PACKAGES or home == "")
 
     def setattr(self, tx, name, value):
         class Scope:

@@ -15,7 +15,7 @@ from torch.nn.modules import module as nn_module
 from ..source import AttrSource, ImportSource, ItemSource
 from . import builder
 from .base import Variable, unsupported
-from .classes import MISSING, class_attribute, lookup
+from .classes import MISSING, class_attribute, class_member, guard_lacks, lookup
 from .containers import const, constants, new, observed
 from .lists import TupleVariable, as_index
 from .user_objects import UserObjectVariable, instance_dict
@@ -23,6 +23,7 @@ from .user_objects import UserObjectVariable, instance_dict
 TABLES = ("_parameters", "_buffers", "_modules")
 FORWARD_HOOKS = ("_forward_pre_hooks", "_forward_hooks")
 BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+MODULE_CALL = nn.Module.__call__  # somebody may replace it
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks",
                 "_global_backward_pre_hooks")
 
@@ -80,6 +81,7 @@ class NNModuleVariable(UserObjectVariable):
 
     def lacks_registered(self, tx, name: str) -> None:
         self.lacks(tx, name)
+        guard_lacks(tx, self.cls, name)
         if self.source is not None:
             for table in TABLES:
                 tx.output.guard(AttrSource(self.source, table), "NOT_CONTAINS", name)
@@ -111,10 +113,11 @@ class NNModuleVariable(UserObjectVariable):
 
     # -- calls -----------------------------------------------------------------------------------------------------
     def call(self, tx, args, kwargs):
-        if lookup(self.cls, "__call__") is not nn.Module.__call__:
+        if lookup(self.cls, "__call__") is not MODULE_CALL:
             return super().call(tx, args, kwargs)
         if isinstance(self.real, torch.jit.ScriptModule):
             unsupported("MP309", f"call of a scripted module {self.describe()}", "compile the original module instead")
+        class_member(tx, self.cls, "__call__", MODULE_CALL)
         guard_no_global_hooks(tx)
         if self._has_hooks(tx):
             return self._call_with_hooks(tx, args, kwargs)

@@ -37,7 +37,7 @@ class SuperVariable(Variable):
         return True
 
     def _find(self, name: str) -> tuple[type, Any]:
-        mro = (self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()).__mro__
+        mro = self._class().__mro__
         for base in mro[mro.index(self.start) + 1:]:
             if name in base.__dict__:
                 return base, base.__dict__[name]
@@ -47,14 +47,25 @@ class SuperVariable(Variable):
         owner, raw = self._find(name)
         if raw is MISSING:
             raise observed(AttributeError, f"'super' object has no attribute {name!r}")
+        self._guard_skipped(tx, owner, name)
         if class_source(tx, owner) is None:
             note_class_source(tx, owner, self._owner_source(tx, owner))
         if isinstance(self.obj, ClassVariable):
             return self._of_class(tx, owner, name, raw)
         return class_attribute(tx, self.obj, self.obj.python_type(), name, raw, owner)
 
+    def _guard_skipped(self, tx, owner: type, name: str) -> None:
+        """The classes passed over on the way to ``owner`` go on having no ``name``."""
+        source = class_source(tx, cls := self._class())
+        if source is not None:
+            for k in range(cls.__mro__.index(self.start) + 1, cls.__mro__.index(owner)):
+                tx.output.guard(AttrSource(ItemSource(AttrSource(source, "__mro__"), k), "__dict__"), "NOT_CONTAINS", name)
+
+    def _class(self) -> type:
+        return self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()
+
     def _owner_source(self, tx, owner: type):
-        cls = self.obj.cls if isinstance(self.obj, ClassVariable) else self.obj.python_type()
+        cls = self._class()
         source = class_source(tx, cls)
         return None if source is None or owner is object else ItemSource(AttrSource(source, "__mro__"), cls.__mro__.index(owner))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from ..source import AnswerSource, AttrSource, TorchGlobalSource
 from .base import Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
@@ -29,6 +30,8 @@ FACT_METHODS = frozenset(
     "size dim ndimension numel nelement stride is_contiguous element_size is_floating_point is_complex is_signed get_device "
     "storage_offset is_inference is_neg is_conj is_same_size has_names is_pinned dim_order __len__".split()
 )
+OPEN_FACTS = frozenset("is_leaf output_nr names storage_offset is_inference has_names is_pinned".split())
+"""Facts that a tensor's own guards leave open: whoever asks for one gets a guard for it."""
 DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr equal allclose".split())
 BREAKING_METHODS = frozenset(
     "backward retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
@@ -74,6 +77,8 @@ class TensorVariable(Variable):
         if name == "grad":
             return self._grad(tx)
         if name in FACTS:
+            if name in OPEN_FACTS and self.source is not None:
+                tx.output.guard(AttrSource(self.source, name), "CONST", getattr(self.value, name))
             return tx.wrap_constant(getattr(self.value, name))
         if name == "__class__":
             return tx.wrap_constant(self.python_type())
@@ -112,6 +117,8 @@ class TensorVariable(Variable):
         if name in FACT_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):
             values = [a.as_python_constant() for a in args]
             keywords = {k: v.as_python_constant() for k, v in kwargs.items()}
+            if name in OPEN_FACTS and self.source is not None:
+                tx.output.guard(AnswerSource(AttrSource(self.source, name)), "CONST", getattr(self.value, name)())
             return tx.wrap_constant(getattr(self.value, name)(*values, **keywords))
         if name == "type" and not args and not kwargs:
             return tx.constant(self.value.type())
@@ -132,6 +139,7 @@ class TensorVariable(Variable):
             return pending.call(tx, args, kwargs)
         if not hasattr(torch.Tensor, name):
             return self.getattr(tx, name).call(tx, args, kwargs)
+        _guard_method(tx, name)
         result = tx.output.call(tx, name, [self, *args], kwargs, op="call_method")
         return tx.constant(None) if name in ("__setitem__", "__delitem__") else result
 
@@ -142,6 +150,7 @@ class TensorVariable(Variable):
         unsupported("MP301", "Tensor.requires_grad_() changes whether gradients are recorded", "set requires_grad outside the compiled code")
 
     def binary(self, tx, op: str, other: Variable, reverse: bool = False) -> Variable | None:
+        _guard_method(tx, f"__{'r' if reverse else ''}{op.strip('_')}__")
         if op in BINARY_REVERSIBLE:
             pair = [other, self] if reverse else [self, other]
             if not _graph_value(other):
@@ -156,6 +165,7 @@ class TensorVariable(Variable):
         return None
 
     def unary(self, tx, op: str) -> Variable:
+        _guard_method(tx, f"__{op.strip('_')}__")
         return tx.output.call(tx, getattr(operator, op), [self], {})
 
     # -- as a Python value -----------------------------------------------------------------------------------------
@@ -183,6 +193,13 @@ class TensorVariable(Variable):
 
     def reconstruct(self, cg: "Emitter") -> None:
         cg.graph_output(self)
+
+
+def _guard_method(tx: "Translator", name: str) -> None:
+    """``torch.Tensor`` goes on having this very method (nobody replaces it)."""
+    method = getattr(torch.Tensor, name, None)
+    if method is not None:
+        tx.output.guard(AttrSource(TorchGlobalSource("Tensor"), name), "ID", method)
 
 
 class TensorMethodVariable(Variable):

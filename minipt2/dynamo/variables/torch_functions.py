@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
+from ..source import AnswerSource, TorchGlobalSource
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, none, observed
 from .tensor import TensorVariable
@@ -169,11 +170,26 @@ for _value, _paths in {
     handles(*named(*_paths))(_fixed(_value))
 
 
+MODES_ASKED = (
+    "get_autocast_dtype", "get_autocast_gpu_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_autocast_cache_enabled",
+    "is_deterministic_algorithms_warn_only_enabled", "get_float32_matmul_precision", "cuda.current_device", "cuda.is_initialized",
+    "get_num_threads", "get_default_device", "distributed.is_initialized", "_C._get_cudnn_enabled", "_C._get_flash_sdp_enabled",
+    "_C._get_math_sdp_enabled", "_C._get_mem_efficient_sdp_enabled", "_C._is_any_autocast_enabled", "_C._get_autograd_fallback_mode",
+    "backends.cuda.flash_sdp_enabled", "backends.cuda.math_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled",
+    "_C._get_deterministic_fill_uninitialized_memory",
+)  # fmt: skip
+"""Questions whose answers the user may change, beyond the modes that every frame is guarded by: each answer is guarded."""
+
+
 def _folded(function: Callable) -> Callable:
+    mode = next((path for path in MODES_ASKED if _resolve(path) is function), None)
+
     def handler(tx, *args, **kwargs):
         known = constants(*args, *kwargs.values())
         if known is None:
             unsupported("MP303", f"call of {function.__name__} with values not known while tracing")
+        if mode is not None and not kwargs:
+            tx.output.guard(AnswerSource(TorchGlobalSource(mode), tuple(known)), "CONST", function(*known))
         return fold(function, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
 
     return handler

@@ -11,7 +11,7 @@ from typing import Any
 from ..source import AttrSource, ItemSource, TypeSource
 from . import builder
 from .base import ObservedException, Variable, unsupported
-from .classes import C_ATTRIBUTES, MISSING, class_attribute, lookup, raw_member, wrap_class
+from .classes import C_ATTRIBUTES, MISSING, class_attribute, guard_lacks, lookup, raw_member, wrap_class
 from .constant import ConstantVariable
 from .containers import ContainerVariable, const, none, note_mutation, observed
 from .sources import RawDictSource
@@ -105,11 +105,11 @@ class UserObjectVariable(Variable):
             from .object_protocol import ObjectDictVariable
 
             return ObjectDictVariable(self)
-        found = self.own_attribute(tx, name)
         raw = lookup(self.cls, name)
+        found = self.own_attribute(tx, name) if raw is MISSING or not self._is_data_descriptor(raw) else None
         if raw is MISSING and found is None and name in tx.output.scratch("class_writes"):
             raw = None
-        if raw is not MISSING and (found is None or self._is_data_descriptor(raw)):
+        if raw is not MISSING and found is None:
             bound = self._class_level(tx, name, raw)
             if bound is not None:
                 return bound
@@ -175,9 +175,11 @@ class UserObjectVariable(Variable):
 
     def _missing(self, tx, name: str) -> Variable:
         self.lacks(tx, name)
+        guard_lacks(tx, self.cls, name)
         raw = lookup(self.cls, "__getattr__") if not self.custom_getattribute else MISSING
         if isinstance(raw, types.FunctionType):
             return class_attribute(tx, self, self.cls, "__getattr__", raw).call(tx, [const(name)], {})
+        guard_lacks(tx, self.cls, "__getattr__")
         if raw is not MISSING:
             unsupported("MP216", f"{self.cls.__qualname__}.__getattr__ is not a Python function")
         raise observed(AttributeError, f"{self.cls.__name__!r} object has no attribute {name!r}")
@@ -281,6 +283,7 @@ class UserObjectVariable(Variable):
         name = f"__{(REFLECTED.get(op, '') if reverse else op).strip('_')}__"
         raw = lookup(self.cls, name)
         if name == "____" or raw is MISSING or raw is None:
+            guard_lacks(tx, self.cls, name)
             return None
         if isinstance(raw, (types.FunctionType, staticmethod, classmethod)):
             result = self.special(tx, name, [other])
@@ -331,6 +334,7 @@ class UserObjectVariable(Variable):
         for name in ("__bool__", "__len__"):
             if lookup(self.cls, name) is not MISSING:
                 unsupported("MP205", f"truth of {self.describe()}")
+        guard_lacks(tx, self.cls, "__bool__", "__len__")
         return True
 
     def length(self, tx) -> int:
