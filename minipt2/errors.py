@@ -69,6 +69,10 @@ class CompilerNotFound(Minipt2Error):
     """No working C compiler: the inductor backend then runs every kernel through eager."""
 
 
+class PartlyWritten(Minipt2Error):
+    """``__cause__`` came up when compiled code had begun to write into its inputs: it can't be run again. Not for users: they get the cause."""
+
+
 class InvalidArgument(Minipt2Error, ValueError):
     """An unknown backend, mode or option; the message lists the ones that exist."""
 

@@ -60,7 +60,8 @@ def make_plan(
 
     fw_compiler, bw_compiler, inference_compiler: ``compiler(graph, fake_inputs) -> fn``, where ``fn(args: list) -> list`` may clear
     ``args``. The two latter default to the first; the backward is compiled when it first runs. ``graph.meta["mutated_inputs"]``
-    maps an output to the input it may be written into instead (returning that input object).
+    maps an output to the input it may be written into instead (returning that input object); what fails after that began is raised
+    as ``errors.PartlyWritten`` from the fault, anything else is run again on eager kernels.
     decompose: rewrites the joint graph (output ``(outputs, grads)``) before it is cut. kind: classifies its nodes.
     partitioner: ``partitioner(joint, kind) -> (forward, backward)``; default: minimum cut.
     Raises Unsupported where eager's meaning could not be kept, and whatever the compilers raise.
@@ -100,15 +101,14 @@ def _base_plan(joint: Joint) -> Plan:
     return Plan(None, joint.outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias)
 
 
-def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> bool:
-    """Tell the compiler which outputs it may write straight into inputs (those that nothing else returned shares); are there any?"""
+def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> None:
+    """Tell the compiler which outputs it may write straight into inputs: those that nothing else returned shares."""
     results = output_node(gm.graph).args[0]
     roots = [storage_root(r, kind) for r in results]
     inputs = _inputs(gm)
-    places = gm.meta["mutated_inputs"] = {
+    gm.meta["mutated_inputs"] = {
         o: i for o, i in enumerate(updates)
         if roots.count(roots[o]) == 1 and roots[o].op == "call_function" and inputs[i] not in roots}
-    return bool(places)
 
 
 def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
@@ -118,7 +118,7 @@ def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
     drop_dead(gm.graph)
     gm.recompile()
     gm.meta["outputs"] = len(output.args[0])
-    plan.in_place = _allow_in_place(gm, joint.updates, kind)
+    _allow_in_place(gm, joint.updates, kind)
     plan.forward = _compile(compiler, gm, "inference")
     return plan
 
@@ -137,7 +137,7 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
     plan.tangents = list(zip(joint.tangents, tangents))
     plan.reach = joint.reach
     plan.frozen = [i for i in range(joint.count) if i not in joint.tangents]
-    plan.in_place = _allow_in_place(forward, joint.updates, kind)
+    _allow_in_place(forward, joint.updates, kind)
     plan.forward = _compile(fw_compiler, forward, "forward")
     plan.backward_graph = backward
     plan.compile_backward = lambda: compile_backward(bw_compiler, backward)

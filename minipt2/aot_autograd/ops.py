@@ -75,13 +75,6 @@ def origin_of(meta: dict) -> dict:
     return {"stack": meta.get("stack", ()), **({"checkpoint": meta["checkpoint"]} if "checkpoint" in meta else {})}
 
 
-def checks_values(op: OpOverload) -> bool:
-    """Whether ``op`` is called only to raise where it dislikes what its tensors hold (``_linalg_check_errors``): no graph of values shows it."""
-    schema = op._schema
-    return (not schema.returns and not info(op).writes and schema.name != "aten::_assert_tensor_metadata"
-            and any("Tensor" in str(a.type) for a in schema.arguments))
-
-
 def argument(node_args: tuple, node_kwargs: dict, op: OpOverload, index: int):
     """The value given for schema argument ``index``, or its default."""
     if index < len(node_args):

@@ -19,11 +19,11 @@ from torch import fx
 
 from .. import trace as events
 from ..config import config
-from ..errors import Unsupported, warn
+from ..errors import Minipt2Error, PartlyWritten, Unsupported, warn
 from ..prims.core import TensorMeta
 from .functionalize import same_strides
 from .joint import Output
-from .twice import Again, OnlyOnce
+from .twice import Again, OnlyOnce, refusal
 
 
 def _keys(*names: str) -> torch._C.DispatchKeySet:
@@ -64,8 +64,6 @@ class Plan:
     """Whether the captured graph may run a second time, and its values are the user's outputs."""
     again: Again | None = None
     """Gives gradients that can be differentiated, where the graph may run twice."""
-    in_place: bool = False
-    """Whether ``forward`` may write into its inputs itself: it cannot be started over."""
     may_alias: list[int] = field(default_factory=list)
     """Written inputs that some call might pass in the storage of another input."""
     _backward: Callable[[list], Sequence[Any]] | None = None
@@ -112,9 +110,29 @@ class Plan:
 
     def finish(self, args: tuple, values: Sequence[Any]) -> tuple:
         """The user's outputs from the values: histories of written inputs, aliases, constants."""
-        for i, position in self.histories.items():
-            args[i].copy_(values[position])
-        return tuple(_output(spec, args, values) for spec in self.outputs)
+        try:
+            for i, position in self.histories.items():
+                args[i].copy_(values[position])
+            return tuple(_output(spec, args, values) for spec in self.outputs)
+        except Exception as error:
+            if not (self.updates or self.histories):
+                raise
+            raise PartlyWritten("outputs could not be made") from error
+
+    def rescue(self, ctx: Any, tangents: Sequence[torch.Tensor | None], fault: Exception) -> list:
+        """The gradients by eager kernels, where the compiled backward failed with ``fault``: what eager raises is the user's to see."""
+        if config.raise_internal_errors:
+            raise fault
+        try:
+            if ctx.remembered is None:
+                raise refusal("its forward cannot be run again")
+            grads = self.again.gradients(ctx.remembered, ctx.needs_input_grad[1:], tangents, create_graph=False)
+        except Minipt2Error:
+            fault.add_note("minipt2: raised by a compiled backward that cannot be run again on eager kernels; with backend='aot_eager' "
+                           "these do all of the work, and tell whether the fault is ours")
+            raise fault
+        report_fallback("run a compiled backward", fault)
+        return grads
 
 
 def put_back(inputs: list[torch.Tensor], contents: Sequence[torch.Tensor]) -> None:
@@ -172,10 +190,12 @@ class Compiled(torch.autograd.Function):
         del inputs[len(plan.saved):]
         given = sum([1 << k for k, (i, _) in enumerate(plan.tangents) if tangents[i] is not None])
         inputs += [_tangent(tangents[i], like) for i, like in plan.tangents]
-        del tangents
         twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
-        with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
-            grads = plan.backward(inputs)
+        try:
+            with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
+                grads = plan.backward(inputs)
+        except Exception as error:
+            grads = plan.rescue(ctx, tangents, error)
         if given + 1 != 1 << len(plan.tangents):  # some output was not used
             grads = [g if reach & given else None for g, reach in zip(grads, plan.reach)]
         if twice:
@@ -217,8 +237,7 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
         run = _plain(plan.forward)
     else:
         run = lambda *args: plan.finish(args, plan.run(args))  # noqa: E731
-    if not plan.in_place:
-        run = _or_eager(run, eager)
+    run = _or_eager(run, eager)
     if not plan.may_alias:
         return run
     return lambda *args: tuple(eager(*args)) if _overlaps(plan, args) else run(*args)
@@ -235,6 +254,10 @@ def _or_eager(run: Callable[..., tuple], eager: Callable[..., Any]) -> Callable[
     def guarded(*args: Any) -> tuple:
         try:
             return run(*args)
+        except PartlyWritten as error:
+            fault: Any = error.__cause__
+            fault.add_note("minipt2: raised by a compiled graph that had begun to write its results into its inputs")
+            raise fault
         except Exception as error:
             if config.raise_internal_errors or _from_saved_tensor_hooks(error):
                 raise

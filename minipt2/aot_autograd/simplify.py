@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 
-from .ops import ALIAS_ONLY, aten, info, origin_of, storage_root
+from ..prims.kinds import drop_dead, pure
+from .ops import ALIAS_ONLY, aten, origin_of, storage_root
 
 
 def output_node(graph: fx.Graph) -> fx.Node:
@@ -22,17 +22,6 @@ def drop_aliases(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in ALIAS_ONLY:
             node.replace_all_uses_with(node.args[0])
-            graph.erase_node(node)
-
-
-def _is_random(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and info(node.target).random
-
-
-def drop_dead(graph: fx.Graph) -> None:
-    """Remove what nobody reads. Random operators stay: eager would have drawn their numbers too."""
-    for node in reversed(list(graph.nodes)):
-        if node.op in ("call_function", "get_attr") and not node.users and not _is_random(node):
             graph.erase_node(node)
 
 
@@ -72,7 +61,7 @@ def share(graph: fx.Graph) -> None:
     returned = set(output_node(graph).all_input_nodes)
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
-        if node.op != "call_function" or _is_random(node) or node in returned:
+        if node.op != "call_function" or not pure(node) or node in returned:
             continue
         key = (node.target, _key(node.args), _key(node.kwargs))
         first = seen.setdefault(key, node)

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
 from ..prims.lazy import LazyGraphModule
-from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, checks_values, info, origin_of
+from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
 from .statistics import corrected
 
 _DEVICE_QUERY = torch.ops.prim.device.default
@@ -152,9 +152,8 @@ class Tracer(TorchDispatchMode):
 
     def _record(self, func: OpOverload, args: tuple, kwargs: dict, result: Any) -> None:
         if not isinstance(result, (torch.Tensor, tuple, list)) and not info(func).writes:
-            if checks_values(func):
-                raise Unsupported("MP501", f"{func} checks values at run time and returns nothing")
-            return  # a query, answered from metadata
+            if func._schema.returns or func is aten._assert_tensor_metadata.default:
+                return  # a query, answered from metadata
         node = self.graph.create_node("call_function", func, args, kwargs)
         node.meta["val"] = result
         node.meta.update(self._current_origin())
@@ -204,7 +203,7 @@ class Tracer(TorchDispatchMode):
             return self.fake(getattr(gm.get_submodule(owner), name))
         if node.op == "call_method":
             return getattr(args[0], node.target)(*args[1:], **kwargs)
-        return (gm.get_submodule(node.target) if node.op == "call_module" else node.target)(*args, **kwargs)
+        return (gm.get_submodule(node.target) if node.op == "call_module" else _CHECKED.get(node.target, node.target))(*args, **kwargs)
 
     # -- the whole function ---------------------------------------------------------------------------------------
 
@@ -284,6 +283,18 @@ class _Active:
     def __exit__(self, *error: Any) -> None:
         for mode in reversed(self.modes):
             mode.__exit__(*error)
+
+
+def _one_hot(index: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """On fake tensors ``one_hot`` is a comparison that takes any number; looked up in the numbers there are, a wrong one is an error."""
+    if num_classes >= 0:
+        known = torch.arange(num_classes, device=index.device)
+        index = known.index_select(0, index.reshape(-1)).reshape(index.shape)
+    return torch.nn.functional.one_hot(index, num_classes)
+
+
+_CHECKED = {torch.nn.functional.one_hot: _one_hot, aten.one_hot.default: _one_hot}
+"""Compositions whose check of values goes lost when they are traced."""
 
 
 def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:

@@ -28,7 +28,8 @@ class Again:
         """What it takes to find the arguments again, unchanged; keeps no tensor alive."""
         return [(weakref.ref(a), a._version) if isinstance(a, torch.Tensor) else (a, None) for a in args]
 
-    def gradients(self, remembered: Sequence[tuple[Any, Any]], needed: Sequence[bool], tangents: Sequence[torch.Tensor | None]) -> list:
+    def gradients(self, remembered: Sequence[tuple[Any, Any]], needed: Sequence[bool], tangents: Sequence[torch.Tensor | None],
+                  create_graph: bool = True) -> list:
         """The gradient of each argument that is ``needed``, with a graph of its own. Raises Unsupported when an argument is gone."""
         args = [a if version is None else a() for a, version in remembered]
         if any(version is not None and (a is None or a._version != version) for a, (_, version) in zip(args, remembered)):
@@ -40,7 +41,7 @@ class Again:
             outputs = self.gm(*args)
         pairs = [(o, t) for o, t in zip(outputs, tangents) if t is not None and o.requires_grad]
         wanted = [a for a, need in zip(args, needed) if need]
-        found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [t for _, t in pairs], create_graph=True, allow_unused=True))
+        found = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [t for _, t in pairs], create_graph=create_graph, allow_unused=True))
         return [next(found) if need else None for need in needed]
 
 

@@ -15,7 +15,8 @@ from torch import fx
 
 from .. import trace
 from ..errors import Unsupported
-from ..prims import Prim, copy_strided, kind
+from ..prims import Prim, copy_strided
+from ..prims.kinds import pure
 from .numpy_rules import rules
 
 Array = np.ndarray
@@ -71,7 +72,7 @@ def _known(node: fx.Node) -> bool:
     dtypes = [v.dtype for v in _values(node) if v is not None]
     if node.op != "call_function" or not all(d in DTYPES for d in dtypes):
         return False
-    return node.target.name in rules if isinstance(node.target, Prim) else kind(node) == "random"
+    return node.target.name in rules if isinstance(node.target, Prim) else not pure(node)
 
 
 def _values(node: fx.Node) -> Sequence[Any]:
@@ -98,7 +99,7 @@ def _step(gm: fx.GraphModule, node: fx.Node) -> Callable[[Callable[[fx.Node], An
         source, index = node.args
         return lambda value: value(source)[index]
     if not isinstance(node.target, Prim):
-        return lambda value: _draw(node, value)
+        return lambda value: _as_eager(node, value)
     fn = rules[node.target.name]
     args = tuple([_argument(a) for a in node.args])
     return lambda value: _settle(node, fn(*fx.map_arg(args, value)))
@@ -130,9 +131,9 @@ def _rounded(x: Array) -> Array:
     return np.where(np.isnan(x), x, (up & np.uint32(0xFFFF0000)).view(np.float32))
 
 
-def _draw(node: fx.Node, value: Callable[[fx.Node], Any]) -> Any:
-    """Random numbers from PyTorch's own generator, in program order: the only kernels of PyTorch's that run here."""
-    trace.count("numpy_random")
+def _as_eager(node: fx.Node, value: Callable[[fx.Node], Any]) -> Any:
+    """Random numbers from PyTorch's own generator, and its assertions, in program order: the only kernels of PyTorch's that run here."""
+    trace.count("numpy_random", node.meta["val"] is not None)
     args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: _to_tensor(value(n), n.meta["val"]))
     drawn = node.target(*args, **kwargs)
     return tuple(map(_to_array, drawn)) if isinstance(drawn, (tuple, list)) else _to_array(drawn)

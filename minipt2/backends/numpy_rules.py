@@ -10,6 +10,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from ..prims.elementwise import WRONG_VALUE
 from . import numpy_conv as conv
 
 Array = np.ndarray
@@ -71,6 +72,13 @@ rules.update(
     le=np.less_equal, gt=np.greater, ge=np.greater_equal, shift_left=np.left_shift, shift_right=np.right_shift,
     where=lambda cond, a, b: np.where(cond, a, b), bitcast=lambda x, dtype: np.ascontiguousarray(x).view(dtype),
 )
+
+
+@rule
+def valid(x: Array, ok: Array) -> Array:
+    if not ok.all():
+        raise RuntimeError(WRONG_VALUE)
+    return x
 
 
 @rule

@@ -64,9 +64,9 @@ class Ops:
         """The number ``expr`` (an index expression) as a value."""
         return self._stack[-1].index_expr(expr, dtype)
 
-    def indirect(self, value: Any, size: sympy.Expr, check: bool = True) -> sympy.Symbol:
-        """Use an integer value as an index: negative ones wrap by ``size``; ``check`` raises IndexError outside it."""
-        return self._stack[-1].indirect(value, size, check)
+    def indirect(self, value: Any, size: sympy.Expr, wraps: bool = True) -> sympy.Symbol:
+        """Use an integer value as an index below ``size``, else IndexError; negative ones count from the end if it ``wraps``."""
+        return self._stack[-1].indirect(value, size, wraps)
 
     def masked(self, mask: Any, body: Callable[[], Any], other: bool | int | float) -> Any:
         """``body()`` where ``mask`` holds, the number ``other`` elsewhere; loads in ``body`` happen only under the mask."""
@@ -77,6 +77,10 @@ class Ops:
 
     def bitcast(self, x: Any, dtype: torch.dtype) -> Any:
         return self._stack[-1].bitcast(x, dtype)
+
+    def valid(self, x: Any, ok: Any) -> Any:
+        """``x``; the call fails with RuntimeError where the bool ``ok`` does not hold."""
+        return self._stack[-1].valid(x, ok)
 
     def where(self, cond: Any, a: Any, b: Any) -> Any:
         return self._stack[-1].where(cond, a, b)

@@ -10,8 +10,12 @@ from typing import Any, Callable, Sequence
 
 import torch
 
+from ..errors import PartlyWritten
+from ..prims.elementwise import WRONG_VALUE
+
 Pointers = ctypes.c_void_p
-BAD_INDEX = 1
+BAD_INDEX, BAD_VALUE, WRITTEN = 1, 4, 8
+"""Bits of what a run of kernels returns; WRITTEN: it has begun to write into inputs."""
 
 
 class Arena:
@@ -107,10 +111,14 @@ def shifted(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
 
 
 def fail(error: int) -> None:
-    """Raise what eager raises, for the bits a kernel has set: an index outside its dimension, or an integer division by zero."""
+    """Raise what eager raises, for the bits a kernel has set: an index outside its dimension, a value of no meaning, an integer division by zero."""
     if error & BAD_INDEX:
-        raise IndexError("index out of range in self")
-    raise RuntimeError("ZeroDivisionError")
+        fault: Exception = IndexError("index out of range in self")
+    else:
+        fault = RuntimeError(WRONG_VALUE if error & BAD_VALUE else "ZeroDivisionError")
+    if error & WRITTEN:
+        raise PartlyWritten from fault
+    raise fault
 
 
 def bind(library: ctypes.CDLL, name: str, pointers: int) -> Callable[..., int]:

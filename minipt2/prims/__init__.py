@@ -5,7 +5,7 @@ which promotes or broadcasts) and explicit fallbacks. Called by ``backends``; re
 
 * :class:`Prim`: one operation; callable on tensors (its eager reference), its meta rule gives shape, dtype, device and strides.
 * ``decompositions``: ATen overload -> rule, one family a file in ``decompositions/``.
-* ``kind(node)``: pointwise, view, reduction, contraction, random, index or extern. ``table()``: every prim, printable.
+* ``kind(node)``: pointwise, view, reduction, contraction, random, index, effect or extern. ``table()``: every prim, printable.
 
 Prims are attributes of this package: ``prims.exp``. Upstream: ``torch._prims``, ``torch._refs``, ``torch._decomp``.
 """

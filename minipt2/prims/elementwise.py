@@ -149,6 +149,23 @@ def where(cond: T, a: T | Number, b: T | Number) -> T:
     return TensorMeta(cond.shape, tensors[0].dtype, tensors[0].device, elementwise_strides(cond, *tensors))
 
 
+def _valid_ref(x: torch.Tensor, ok: torch.Tensor) -> torch.Tensor:
+    if not ok.all():
+        raise RuntimeError(WRONG_VALUE)
+    return x.clone()
+
+
+WRONG_VALUE = "a tensor holds a value that the operator does not take"
+
+
+@prim("pointwise", _valid_ref)
+def valid(x: T, ok: T) -> T:
+    """x; raises RuntimeError where ok (bool) does not hold: eager's checks of its operands' values."""
+    if ok.dtype is not torch.bool or ok.shape != x.shape:
+        raise ValueError(f"prims.valid takes a bool tensor of x's shape, got {x} and {ok}")
+    return _like(x, x.dtype)
+
+
 @prim("pointwise", lambda x, dtype: x.to(dtype))
 def convert(x: T, dtype: torch.dtype) -> T:
     """x in another dtype: floats are rounded to nearest, towards 0 when to integers; to bool is x != 0."""

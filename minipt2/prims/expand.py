@@ -15,12 +15,12 @@ from ..config import config
 from . import ops as p
 from .core import Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, decompositions
-from .kinds import kind
+from .kinds import drop_dead, kind
 from .lazy import LazyGraphModule
 from .meta import contiguous_strides, is_dense, same_layout
 
 _KEPT_BY_NODE = ("val", "fallback")
-_REASONS = {"random": "draws random numbers as eager does", "contraction": "a library kernel, kept whole"}
+_REASONS = {"random": "draws random numbers as eager does", "contraction": "a library kernel, kept whole", "effect": "checks values as eager does"}
 
 
 def expand(gm: fx.GraphModule, table: Mapping[Any, Callable[..., Any]] | None = None) -> fx.GraphModule:
@@ -33,7 +33,7 @@ def expand(gm: fx.GraphModule, table: Mapping[Any, Callable[..., Any]] | None = 
     with expansion.recorder:
         for node in gm.graph.nodes:
             expansion.visit(node)
-    _remove_dead(expansion.recorder.graph)
+    drop_dead(expansion.recorder.graph)
     result = LazyGraphModule(gm, expansion.recorder.graph)
     result.meta.update(gm.meta)
     return result
@@ -170,10 +170,3 @@ def _base(node: fx.Node) -> fx.Node:
             break
         node = node.args[0]
     return node
-
-
-def _remove_dead(graph: fx.Graph) -> None:
-    """Nodes that nobody reads go, except those that draw random numbers (the generator must advance as in eager)."""
-    for node in reversed(graph.nodes):
-        if not node.users and node.op in ("call_function", "get_attr") and kind(node) != "random":
-            graph.erase_node(node)

@@ -44,12 +44,15 @@ _RANDOM = frozenset("""
     geometric log_normal cauchy random poisson binomial _sample_dirichlet _standard_gamma rrelu_with_noise rrelu_with_noise_functional
     _fused_dropout
 """.split())
+_CHECKS = frozenset("_functional_assert_async _functional_assert_scalar".split())
 
 
 @lru_cache(None)
 def _overload_kind(overload: Any) -> str:
     name = overload._schema.name.split("::")[-1]
     tags = overload.tags
+    if name in _CHECKS or not overload._schema.returns and not overload._schema.is_mutable:
+        return "effect"
     if torch.Tag.nondeterministic_seeded in tags and name not in _CONTRACTIONS or name in _RANDOM:
         return "random"
     for names, kind in ((_CONTRACTIONS, "contraction"), (_VIEWS, "view"), (_REDUCTIONS, "reduction"), (_INDEX, "index"),
@@ -63,9 +66,10 @@ def _overload_kind(overload: Any) -> str:
 
 
 def kind(node: fx.Node) -> str:
-    """``pointwise``, ``view``, ``reduction``, ``contraction``, ``random``, ``index`` or ``extern``.
+    """``pointwise``, ``view``, ``reduction``, ``contraction``, ``random``, ``index``, ``effect`` or ``extern``.
 
-    Creation counts as pointwise, reading one output of several (getitem) as a view, and whatever is not known as extern.
+    Creation counts as pointwise, reading one output of several (getitem) as a view, and whatever is not known as extern. An effect is
+    called for what it may raise (``_assert_async``, ``_linalg_check_errors``): nobody reads its result, if it has one.
     """
     target = node.target
     if isinstance(target, Prim):
@@ -73,3 +77,16 @@ def kind(node: fx.Node) -> str:
     if isinstance(target, torch._ops.OpOverload):
         return _overload_kind(target)
     return "view" if target is operator.getitem or node.op in ("placeholder", "get_attr") else "extern"
+
+
+def pure(node: fx.Node) -> bool:
+    """Whether running ``node`` twice, or not at all where nobody reads it, is no different: it draws no random numbers and raises nothing."""
+    seeded = isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags
+    return not seeded and kind(node) not in ("random", "effect")
+
+
+def drop_dead(graph: fx.Graph) -> None:
+    """Remove what nobody reads, and nothing that eager would notice: the generator advances, and what checks values raises."""
+    for node in reversed(list(graph.nodes)):
+        if node.op in ("call_function", "get_attr") and not node.users and pure(node):
+            graph.erase_node(node)

@@ -10,4 +10,4 @@ from .elementwise import (abs, acos, acosh, add, asin, asinh, atan, atan2, atanh
                           floordiv, fmax, fmin, fmod, ge, gt, hypot, isfinite, isinf, isnan, le, lgamma, log, log10, log1p, log2,
                           logical_and, logical_not, logical_or, lt, maximum, minimum, mul, ne, neg, nextafter, pow, reciprocal, relu,
                           remainder, round, rsqrt, shift_left, shift_right, sigmoid, sign, signbit, sin, sinh, sqrt, sub, tan, tanh,
-                          trunc, truncdiv, where)
+                          trunc, truncdiv, valid, where)

@@ -63,6 +63,7 @@ def arguments():
     yield "convert", (m, torch.int64)
     yield "bitcast", (m, torch.int32)
     yield "where", (m > 0, m, 1.5)
+    yield "valid", (m, m == m)
 
 
 @pytest.mark.parametrize("name,args", list(arguments()), ids=lambda v: v if isinstance(v, str) else "")

@@ -20,8 +20,8 @@ from .c_openmp_ops import C, HALF, NEEDS_NONZERO, STORAGE, VALUE, cast, is_float
 from .c_openmp_plan import Plan
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-BAD_INDEX, BAD_DIVISOR = 1, 2
-"""Bits of the error flag: an index out of range, an integer division by zero."""
+BAD_INDEX, BAD_DIVISOR, BAD_VALUE = 1, 2, 4
+"""Bits of the error flag: an index out of range, an integer division by zero, a value that the operator does not take."""
 
 
 @dataclass
@@ -179,6 +179,9 @@ class Writer:
             self.scopes[-1][id] = self._indirect(i)
         elif i.op == "bitcast":
             self.scopes[-1][id] = self._bitcast(i)
+        elif i.op == "valid":
+            self._flag(f"!{self.arg(i.args[1])}", BAD_VALUE)
+            self.scopes[-1][id] = self.arg(i.args[0])
         else:
             if i.op in NEEDS_NONZERO and not is_float(i.dtype):
                 self._flag(f"{self.arg(i.args[1], i.dtype)} == 0", BAD_DIVISOR)
@@ -249,14 +252,11 @@ class Writer:
         return v
 
     def _indirect(self, i: Instr) -> str:
-        value, _, size, check = i.args
+        value, _, size, wraps = i.args
         v, n = self.name("i"), str(size)
         wide = "int64_t" if self.dtype(value) in (torch.int64, torch.uint32) else "int32_t"
         raw = self.arg(value)
-        self.line(f"const {wide} {v}w = {raw} < 0 ? {raw} + {n} : {raw};")
-        if not check:
-            self.line(f"const {self.itype} {v} = ({self.itype}){v}w;")
-            return v
+        self.line(f"const {wide} {v}w = {raw} < 0 ? {raw} + {n} : {raw};" if wraps else f"const {wide} {v}w = {raw};")
         outside = f"(u{wide}){v}w >= {n}u"
         self._flag(outside, BAD_INDEX)
         self.line(f"const {self.itype} {v} = {outside} ? 0 : ({self.itype}){v}w;")
@@ -269,10 +269,10 @@ class Writer:
         return v
 
     def _flag(self, condition: str, bit: int) -> None:
-        self.line(f"bad |= {condition};" if bit == 1 else f"bad |= ({condition}) << {bit - 1};")
+        self.line(f"bad |= {condition};" if bit == 1 else f"bad |= ({condition}) << {bit.bit_length() - 1};")
 
     def _checked(self, i: Instr) -> bool:
-        return i.op == "indirect" and i.args[3] or i.op in NEEDS_NONZERO and not is_float(i.dtype)
+        return i.op in ("indirect", "valid") or i.op in NEEDS_NONZERO and not is_float(i.dtype)
 
     def _walk(self, instrs: Iterable[Instr]) -> Iterator[Instr]:
         for i in instrs:

@@ -34,7 +34,7 @@ class Instr(NamedTuple):
     """``id = op(*args)`` of logical ``dtype``. Arguments are Refs, sympy expressions, numbers, names, dtypes or a Block.
 
     load(name, index) · store(name, index, Ref, mode) · reduce(kind, Ref) · constant(number) · index_expr(expr) ·
-    indirect(Ref, symbol, size, check) · masked(Ref, Block, other) · to_dtype(Ref) · bitcast(Ref) · where(Ref, Ref, Ref) · unary(Ref) · binary(Ref, Ref)
+    indirect(Ref, symbol, size, wraps) · valid(Ref, Ref) · masked(Ref, Block, other) · to_dtype(Ref) · bitcast(Ref) · where(Ref, Ref, Ref) · unary(Ref) · binary(Ref, Ref)
     """
 
     id: int
@@ -202,14 +202,15 @@ class Recorder:
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Ref:
         return self._emit("index_expr", (sympy.sympify(expr),), dtype)
 
-    def indirect(self, value: Ref, size: sympy.Expr, check: bool) -> sympy.Symbol:
+    def indirect(self, value: Ref, size: sympy.Expr, wraps: bool) -> sympy.Symbol:
+        key = ("indirect", value, size, wraps)
         for memo in self._memo:
-            if ("indirect", value, size) in memo:
-                return memo[("indirect", value, size)]
+            if key in memo:
+                return memo[key]
         symbol = sympy.Symbol(f"i{next(self._symbols)}", integer=True, nonnegative=True)
-        self._emit("indirect", (value, symbol, sympy.sympify(size), check), torch.int64, pure=False)
+        self._emit("indirect", (value, symbol, sympy.sympify(size), wraps), torch.int64, pure=False)
         self.ranges[symbol] = sympy.sympify(size)
-        self._memo[-1][("indirect", value, size)] = symbol
+        self._memo[-1][key] = symbol
         return symbol
 
     def masked(self, mask: Ref, body: Callable[[], Ref], other: bool | int | float) -> Ref:
@@ -227,6 +228,9 @@ class Recorder:
 
     def bitcast(self, x: Ref, dtype: torch.dtype) -> Ref:
         return self._emit("bitcast", (x,), dtype)
+
+    def valid(self, x: Ref, ok: Ref) -> Ref:
+        return self._emit("valid", (x, ok), self.dtype(x))
 
     def where(self, cond: Ref, a: Ref, b: Ref) -> Ref:
         return self._emit("where", (cond, a, b), self.dtype(a))

@@ -107,6 +107,8 @@ class Extern(Buffer):
     origins: tuple[str, ...] = ()
     random: bool = False
     """Draws random numbers: keeps program order with the other random calls."""
+    effect: bool = False
+    """Called for what it may raise: runs whether or not it makes something that is read, in program order with its like."""
 
     def reads(self) -> set[str]:
         return {ref.buffer for ref in tensor_refs((self.args, self.kwargs))}

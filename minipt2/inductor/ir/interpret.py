@@ -11,6 +11,7 @@ from typing import Any, Callable, Mapping, Sequence
 import sympy
 import torch
 
+from ...prims.elementwise import WRONG_VALUE
 from ...shapes import FloorDiv, Mod
 from .body import Block, Instr, LoopBody, Ref
 from .buffers import Computed, Extern, Layout, Program, TensorRef
@@ -170,13 +171,19 @@ class _Grid:
         return self.index(i.args[0]).to(i.dtype).to(held(i.dtype))
 
     def _indirect(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
-        ref, symbol, size, check = i.args
+        ref, symbol, size, wraps = i.args
         value, n = self.get(ref).to(torch.int64), int(size)
-        inside = (value >= -n) & (value < n)
-        if check and not bool((inside if mask is None else inside | ~mask).all()):
+        inside = (value >= (-n if wraps else 0)) & (value < n)
+        if not bool((inside if mask is None else inside | ~mask).all()):
             raise IndexError(f"index out of range for a dimension of size {n}")
         self.symbols[symbol] = torch.where(value < 0, value + n, value)
         return self.symbols[symbol]
+
+    def _valid(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
+        x, ok = map(self.get, i.args)
+        if not bool((ok if mask is None else ok | ~mask).all()):
+            raise RuntimeError(WRONG_VALUE)
+        return x
 
     def _masked(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
         ref, block, other = i.args

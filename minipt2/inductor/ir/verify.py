@@ -12,7 +12,7 @@ from ..ops import BINARY, UNARY
 from .body import Instr, LoopBody, Ref
 from .buffers import Computed, Program
 
-KNOWN = frozenset((*UNARY, *BINARY, "load", "store", "reduce", "constant", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "where"))
+KNOWN = frozenset((*UNARY, *BINARY, "load", "store", "reduce", "constant", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "where", "valid"))
 
 
 def verify(program: Program) -> None:

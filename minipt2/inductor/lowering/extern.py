@@ -14,6 +14,7 @@ from torch import fx
 from ... import trace
 from ...prims import kind
 from ...prims.core import Prim
+from ...prims.kinds import pure
 from ...shapes import size
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
@@ -71,8 +72,8 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
 
 
 def _deliberate(node: fx.Node) -> bool:
-    """Library calls that were chosen, not fallen back to: fused oneDNN operators and attention kernels."""
-    return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) == "contraction"
+    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention kernels, checks of values."""
+    return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) in ("contraction", "effect")
 
 
 @lru_cache(maxsize=None)
@@ -119,7 +120,7 @@ def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
 def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any, row_major: bool) -> Any:
     args, kwargs = refs
     common = dict(target=target, args=args, kwargs=kwargs, stack=node.meta.get("stack", ()), origins=(node.name,),
-                  random=_is_random(target), mutates=_mutated(g, target, args, kwargs))
+                  random=_is_random(target), effect=kind(node) == "effect", mutates=_mutated(g, target, args, kwargs))
     nothing = Layout((), (), torch.float32, torch.device("cpu"))
     wanted = node.meta.get("layout")
     if isinstance(val, (tuple, list)):
@@ -167,8 +168,8 @@ def _written(target: Any) -> tuple[tuple[int, str], ...]:
 
 
 def is_effect(node: fx.Node) -> bool:
-    """Whether ``node`` must run even if nobody reads it: it draws random numbers, or writes into an argument."""
-    return _is_random(node.target) or bool(_written(node.target))
+    """Whether ``node`` must run even if nobody reads it: it draws random numbers, raises, or writes into an argument."""
+    return not pure(node) or _is_random(node.target) or bool(_written(node.target))
 
 
 def getitem(g: Any, node: fx.Node) -> Any:

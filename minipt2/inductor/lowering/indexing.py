@@ -24,8 +24,8 @@ def _source(g: Any, x: Tensor) -> Tensor:
     return x
 
 
-def _indirect(index: Tensor, at: Index, size: Expr) -> sympy.Symbol:
-    return ops.indirect(ops.to_dtype(index.load(at), torch.int64), size)
+def _indirect(index: Tensor, at: Index, size: Expr, wraps: bool = False) -> sympy.Symbol:
+    return ops.indirect(ops.to_dtype(index.load(at), torch.int64), size, wraps)
 
 
 @lowering("gather")
@@ -79,7 +79,7 @@ class _Indexed:
         """The index into x of element ``at`` of x[indices]."""
         picked = at[self.first:self.first + self.rank]
         kept = iter([*at[:self.first], *at[self.first + self.rank:]])
-        return [_indirect(self.tensors[d], _broadcast(picked, self.tensors[d].sizes), n) if d in self.tensors else next(kept)
+        return [_indirect(self.tensors[d], _broadcast(picked, self.tensors[d].sizes), n, wraps=True) if d in self.tensors else next(kept)
                 for d, n in enumerate(self.sizes)]
 
 

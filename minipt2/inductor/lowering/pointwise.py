@@ -52,6 +52,11 @@ def _where(g: Any, cond: Tensor, a: Any, b: Any) -> Lazy:
                   join(*[t.cost for t in (cond, a, b) if not isinstance(t, (bool, int, float))]))
 
 
+@lowering("valid")
+def _valid(g: Any, x: Tensor, ok: Tensor) -> Lazy:
+    return g.lazy(lambda index: ops.valid(x.load(index), ok.load(index)), join(x.cost, ok.cost))
+
+
 @lowering("fma")
 def _fma(g: Any, a: Tensor, b: Tensor, c: Tensor) -> Lazy:
     return g.lazy(lambda index: ops.add(ops.mul(a.load(index), b.load(index)), c.load(index)), join(a.cost, b.cost, c.cost, ops=2))

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...prims import kind
+from ...prims.kinds import drop_dead, pure
 from .graphs import is_prim, prim, shape_of, static_nodes
 
 Operand = Any  # a (channels,) node or a number
@@ -28,7 +28,7 @@ Operand = Any  # a (channels,) node or a number
 
 def fold_conv_bn(gm: fx.GraphModule) -> int:
     """Rewrite ``gm`` in place; returns how many convolutions took something in. Weights must be placeholders with ``meta["static"]``."""
-    static = static_nodes(gm.graph, lambda n: kind(n) != "random")
+    static = static_nodes(gm.graph, pure)
     folded = 0
     for conv in list(gm.graph.nodes):
         if is_prim(conv, "convolution") and _foldable(conv, static):
@@ -37,7 +37,7 @@ def fold_conv_bn(gm: fx.GraphModule) -> int:
                 _fold(gm.graph, conv, chain, static)
                 folded += 1
     if folded:
-        gm.graph.eliminate_dead_code()
+        drop_dead(gm.graph)
     return folded
 
 

@@ -24,6 +24,7 @@ import torch
 from torch import fx
 
 from ...prims import kind
+from ...prims.kinds import pure
 from .graphs import output_node, placeholders, static_nodes
 from .samples import Samples
 
@@ -37,7 +38,7 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
     The prologue takes all of ``gm``'s placeholders that are static; main takes the placeholders it still reads, then the prologue's results.
     ``meta["positions"]`` of each says which arguments of ``gm`` it takes.
     """
-    static = static_nodes(gm.graph, _pure)
+    static = static_nodes(gm.graph, pure)
     frontier = _frontier(gm.graph, static)
     if not frontier:
         return None
@@ -50,7 +51,8 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
     prologue.output(tuple(old_to_new[n] for n in frontier))
 
     main, old_to_new = fx.Graph(), {}
-    live = _ancestors(output_node(gm.graph).all_input_nodes, stop=set(frontier))
+    seen = [n for n in gm.graph.nodes if n.op == "call_function" and not pure(n)]
+    live = _ancestors([*output_node(gm.graph).all_input_nodes, *seen], stop=set(frontier))
     kept = [n for n in inputs if n in live and n not in frontier]
     for node in kept:
         old_to_new[node] = _copy(main, node, old_to_new)
@@ -74,17 +76,13 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
     return result
 
 
-def _pure(node: fx.Node) -> bool:
-    return kind(node) != "random"
-
-
 def _frontier(graph: fx.Graph, static: set[fx.Node]) -> list[fx.Node]:
     """Static nodes whose values the rest reads. What only repeats elements stays with its readers: free inside a loop, memory outside."""
     distinct: dict[fx.Node, int] = {}  # elements a node's value is really made from
     for node in graph.nodes:
         numel = _numel(node)
         inputs = sum(distinct.get(i, numel) for i in node.all_input_nodes)
-        spread = node.op == "call_function" and kind(node) in ("view", "pointwise")
+        spread = node.op == "call_function" and kind(node) in ("view", "pointwise") and node.target is not operator.getitem
         distinct[node] = min(numel, inputs) if spread else numel
     late: set[fx.Node] = set()
     for node in reversed(graph.nodes):

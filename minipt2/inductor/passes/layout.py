@@ -34,6 +34,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...config import config
 from ...prims import Prim, TensorMeta, kind
+from ...prims.kinds import drop_dead
 from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
 from .graphs import infer, is_prim, meta_of, output_node, prim, shape_of
 
@@ -138,7 +139,7 @@ def _propagate(graph: fx.Graph, changed: set[fx.Node]) -> None:
         if _strides(val) != _strides(node.meta.get("val")):
             node.meta["val"] = val
             changed.add(node)
-    graph.eliminate_dead_code()
+    drop_dead(graph)
 
 
 def _strides(val: Any) -> Any:

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, Sequence
 import torch
 from torch import fx
 
-from ...prims import TensorMeta, kind
+from ...prims import TensorMeta
+from ...prims.kinds import drop_dead, pure
 from ...prims.meta import is_channels_last, same_layout
 from .graphs import emit, is_prim, shape_of, static_nodes
 
@@ -68,7 +69,7 @@ def fuse_convolutions(gm: fx.GraphModule) -> int:
     """Rewrite ``gm`` in place; returns the number of convolutions replaced: those in channels-last whose weight is a parameter."""
     if not available():
         return 0
-    static = static_nodes(gm.graph, lambda n: kind(n) != "random")
+    static = static_nodes(gm.graph, pure)
     order = {node: i for i, node in enumerate(gm.graph.nodes)}
     done = 0
     for conv in list(gm.graph.nodes):
@@ -76,7 +77,7 @@ def fuse_convolutions(gm: fx.GraphModule) -> int:
             _replace(gm.graph, conv, order)
             done += 1
     if done:
-        gm.graph.eliminate_dead_code()
+        drop_dead(gm.graph)
     return done
 
 

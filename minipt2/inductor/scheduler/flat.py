@@ -100,11 +100,11 @@ class _Builder:
 
     def indirect(self, i: Instr, args: tuple[Any, ...], out: list[Instr], memo: dict[Any, Ref]) -> None:
         """The symbol of an indirect index is named after the instruction that defines it."""
-        value, symbol, size, check = args
-        key = ("indirect", value, size)
+        value, symbol, size, wraps = args
+        key = ("indirect", value, size, wraps)
         if key not in memo:
             memo[key] = Ref(next(self.ids))
-            out.append(Instr(memo[key].id, "indirect", (value, f"i{memo[key].id}", size, check), i.dtype))
+            out.append(Instr(memo[key].id, "indirect", (value, f"i{memo[key].id}", size, wraps), i.dtype))
             self.dtypes[memo[key].id] = i.dtype
         self.symbols[symbol] = Index.var(f"i{memo[key].id}")
         self.define(i, memo[key])

@@ -18,7 +18,7 @@ def live_steps(program: Program) -> list[Computed | Extern]:
     kept_alive = {b.name for b in (*program.inputs, *program.constants)}
     live = []
     for step in reversed(program.buffers):
-        effects = isinstance(step, Extern) and (step.random or bool(step.mutates))
+        effects = isinstance(step, Extern) and (step.random or step.effect or bool(step.mutates))
         if effects or step.writes() & (needed | kept_alive):
             live.append(step)
             needed |= step.reads()
@@ -33,7 +33,7 @@ def dependencies(program: Program, steps: Sequence[Computed | Extern], nodes: Ma
     writers: dict[str, list[int]] = defaultdict(list)
     readers: dict[str, list[int]] = defaultdict(list)
     unordered = _disjoint_targets(program, steps)
-    random: list[int] = []
+    ordered: list[int] = []
     before: list[set[int]] = []
     for k, step in enumerate(steps):
         need: set[int] = set()
@@ -45,9 +45,9 @@ def dependencies(program: Program, steps: Sequence[Computed | Extern], nodes: Ma
             need.update(readers[name])
             need.update(w for w in writers[name] if name not in unordered or isinstance(steps[w], Extern))
             writers[name].append(k)
-        if isinstance(step, Extern) and step.random:
-            need.update(random[-1:])
-            random.append(k)
+        if isinstance(step, Extern) and (step.random or step.effect):
+            need.update(ordered[-1:])
+            ordered.append(k)
         need.discard(k)
         before.append(need)
     return before

@@ -116,8 +116,8 @@ def _name_indirects(instrs: Sequence[Instr], names: Mapping[str, Index]) -> tupl
     out = []
     for i in instrs:
         if i.op == "indirect":
-            value, symbol, size, check = i.args
-            i = i._replace(args=(value, next(iter(names[symbol.name].terms)), number(size), check))
+            value, symbol, size, wraps = i.args
+            i = i._replace(args=(value, next(iter(names[symbol.name].terms)), number(size), wraps))
         elif i.op == "masked":
             block = i.args[1]
             i = i._replace(args=(i.args[0], Block(_name_indirects(block.instrs, names), block.result), i.args[2]))

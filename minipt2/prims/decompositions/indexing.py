@@ -246,6 +246,7 @@ def diagonal_scatter(x: Value, src: Value, offset: int = 0, dim1: int = 0, dim2:
 def one_hot(x: Value, num_classes: int = -1) -> Value:
     if num_classes < 0:
         raise NoRule("the number of classes depends on the data")
+    x = p.valid(x, p.ge(x, 0) & p.lt(x, num_classes))
     shape = (*x.shape, num_classes)
     classes = p.broadcast_in_dim(p.iota(num_classes, 0, 1, torch.int64, x.device), shape, (x.ndim,))
     return p.convert(p.eq(p.broadcast_in_dim(x, shape, tuple(range(x.ndim))), classes), torch.int64)
@@ -279,6 +280,7 @@ def masked_scatter(x: Value, mask: Value, source: Value) -> Value:
     if source.numel() == 0 or not shape:
         raise NoRule("masked_scatter of a scalar or from nothing")
     order = p.cumsum(p.convert(_flat(mask), torch.int64), 0) - 1
+    order = p.valid(order, p.lt(order, source.numel()))
     picked = p.index_select(_flat(p.convert(source, x.dtype)), 0, p.minimum(p.maximum(order, 0), source.numel() - 1))
     return p.where(mask, p.reshape(picked, shape), broadcast_to(x, shape))
 

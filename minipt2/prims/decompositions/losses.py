@@ -83,7 +83,8 @@ def _cross(x: Value, target: Value) -> Value:
 
 @rule("binary_cross_entropy")
 def binary_cross_entropy(x: Value, target: Value, weight: V = None, reduction: int = 1) -> Value:
-    loss = _cross(x, target)
+    a, b = prepare([x, target], x.dtype)
+    loss = p.valid(_cross(x, target), p.ge(a, 0.0) & p.le(a, 1.0) & p.ge(b, 0.0) & p.le(b, 1.0))
     return reduce(loss if weight is None else loss * broadcast_to(weight, loss.shape), reduction)
 
 

@@ -151,6 +151,8 @@ def pow_scalar(x: Value, exponent: Any) -> Value:
     dtype = result_dtype(x, exponent)
     if dtype is torch.bool:
         raise NoRule("pow of bool")
+    if not is_float(dtype) and exponent < 0:
+        raise NoRule("eager refuses a negative power of integers")
     x = p.convert(x, dtype)
     simple = _int_power(x, exponent) if exponent in (0, 1, 2) or (exponent == 3 and dtype not in (torch.bfloat16, torch.float16)) else None
     if simple is not None:

@@ -3,8 +3,12 @@ import pytest
 import torch
 
 from minipt2 import prims as P
+from minipt2.inductor.codegen.c_openmp import generate
+from minipt2.inductor.codegen.c_openmp_values import BAD_DIVISOR, BAD_VALUE
+from minipt2.inductor.lowering import lower
 from minipt2.inductor.ops import BINARY, UNARY
-from tests.inductor.execute import check
+from minipt2.inductor.scheduler import schedule
+from tests.inductor.execute import check, execute, graph_of
 
 FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTS = [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8]
@@ -106,12 +110,15 @@ def test_exp_is_right_to_the_last_bits():
 
 
 def test_zero_divisor_sets_the_flag():
-    from minipt2.inductor.codegen.c_openmp_values import BAD_DIVISOR
-    from minipt2.inductor.codegen.c_openmp import generate
-    from minipt2.inductor.lowering import lower
-    from minipt2.inductor.scheduler import schedule
-    from tests.inductor.execute import execute, graph_of
     x, y = torch.tensor([5, 6]), torch.tensor([0, 2])
     s = schedule(lower(graph_of(lambda a, b: P.floordiv(a, b), x, y)))
     _, error = execute(s, generate(s), [x, y])
     assert error == BAD_DIVISOR
+
+
+def test_a_value_that_is_not_valid_sets_the_flag():
+    x = torch.arange(37.0)
+    f = lambda a: P.valid(P.mul(a, 2.0), P.ge(a, 0.0))  # noqa: E731
+    check(f, x)
+    s = schedule(lower(graph_of(f, x)))
+    assert execute(s, generate(s), [x - 1])[1] == BAD_VALUE
