@@ -28,6 +28,8 @@ class Config:
     """Compiled artifacts; default: ``minipt2-<uid>`` in the user's cache folder."""
     disk_cache: bool = True
     """Keep compiled artifacts for other processes."""
+    cache_megabytes: int = 4096
+    """How much is kept there; what was not used for longest goes first."""
     cc: str = ""
     """C compiler command; default: ``$CC``, then gcc, clang, cc."""
     freeze: bool = True
@@ -81,6 +83,10 @@ class Config:
             with self.patch(**settings):
                 return fn(*args, **kwargs)
         return bound
+
+    def identity(self) -> str:
+        """All settings that decide what is made of a graph: part of every key of the cache."""
+        return repr(sorted((k, v) for k, v in self.__dict__.items() if not k.startswith(("cache", "disk_cache"))))
 
     def cache_path(self) -> Path:
         """Folder for compiled artifacts (not created here)."""

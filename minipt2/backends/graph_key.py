@@ -7,7 +7,6 @@ Upstream: ``torch._functorch._aot_autograd.autograd_cache`` (``AOTAutogradCacheP
 from __future__ import annotations
 
 import operator
-from dataclasses import asdict
 from typing import Any, Sequence
 
 import torch
@@ -23,7 +22,7 @@ _DEVICES = ("cpu", "cuda")
 
 def graph_key(gm: fx.GraphModule, examples: Sequence[Any]) -> list[str]:
     """Parts of a cache key: the graph, its inputs, torch's modes and every setting. Raises NotPortable."""
-    return [*map(_node(gm), gm.graph.nodes), *_inputs(examples), repr(state()), repr(sorted(asdict(config).items()))]
+    return [*map(_node(gm), gm.graph.nodes), *_inputs(examples), repr(state()), config.identity()]
 
 
 def state() -> list[Any]:

@@ -2,7 +2,8 @@
 
 ``compile_c(text)`` turns generated C into a loaded library. A library's name is the hash of everything it depends on (text,
 flags, compiler, CPU); files appear by atomic rename, end in a checksum and are made again when that does not fit. A cache folder that cannot
-be used is replaced by a private temporary one, so that a full or read-only disk costs time and nothing else.
+be used is replaced by a private temporary one, so that a full or read-only disk costs time and nothing else. The folder is kept below
+``config.cache_megabytes``.
 ``load_entry``/``store_entry`` keep what ``compile_graph`` made of a whole graph, so that a second process skips it;
 ``load_bytes``/``store_bytes`` keep what ``backends`` makes of a captured one.
 Upstream: ``torch._inductor.codecache`` and ``torch._inductor.cpp_builder``.
@@ -17,10 +18,12 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Iterator, Sequence
 
@@ -33,7 +36,11 @@ FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-e
          "-ffp-contract=off", "-w")
 """No ``-ffast-math``: NaN, infinities and signed zeros keep their meaning."""
 _MAGIC = b"minipt2\0"
+_OURS = re.compile(r"[0-9a-f]{40}\.").match
+"""Names of files in the cache folder; others there are not touched."""
 _loaded: dict[str, ctypes.CDLL] = {}
+_unseen: dict[Path, int] = {}
+"""Bytes written into a folder since it was last looked through."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -145,6 +152,7 @@ def _unseal(path: Path) -> bytes | None:
     """The content of a sealed file; None when it is missing or damaged."""
     try:
         data = path.read_bytes()
+        os.utime(path)  # used now: ``_trim`` removes others first
     except OSError:
         return None
     body, magic, check = data[:-40], data[-40:-32], data[-32:]
@@ -158,12 +166,39 @@ def _write(path: Path, data: bytes) -> Path:
         try:
             temporary.write_bytes(_seal(data))
             os.replace(temporary, target)
+            _trim(target.parent, len(data))
             return target
         except OSError as error:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             failure = error
     raise failure
+
+
+def _trim(path: Path, written: int) -> None:
+    """Remove what was used longest ago, once there is more than ``config.cache_megabytes``; looks at the first write and after many bytes.
+
+    What another process removed, or made, meanwhile is no error; what was used this minute stays, somebody may be about to load it.
+    """
+    limit = config.cache_megabytes << 20
+    _unseen[path] = _unseen.get(path, limit) + written
+    if _unseen[path] < limit // 16:
+        return
+    _unseen[path] = 0
+    files = []
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(path):
+            if _OURS(entry.name):
+                with contextlib.suppress(OSError):
+                    stat = entry.stat(follow_symlinks=False)
+                    files.append((stat.st_mtime, stat.st_size, entry.path))
+    total, recent = sum(size for _, size, _ in files), time.time() - 60
+    for used, size, name in sorted(files):
+        if total <= limit or used > recent:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        total -= size
 
 
 # ------------------------------------------------------------------ libraries

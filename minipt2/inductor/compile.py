@@ -8,7 +8,7 @@ import functools
 import itertools
 import linecache
 import operator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
@@ -126,7 +126,7 @@ def _warn_once(message: str) -> None:
 
 # ------------------------------------------------------------------ one graph to code
 def _recipe(gm: fx.GraphModule, name: str) -> Recipe:
-    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), repr(sorted(asdict(config).items())))
+    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity())
     entry = cache.load_entry(key)
     objects: dict[str, Any] = {}
     if entry is None:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -166,6 +167,60 @@ def test_entries(fresh):
         cache.store_entry("other", {})
         assert cache.load_entry("other") is None
     assert not (fresh / "other.json").exists()
+
+
+KEYS = [cache.digest(str(n)) for n in range(4)]
+MEGABYTE = {"text": "x" * 700_000}
+
+
+def used_long_ago(folder, *ages):
+    """Make the files of the first keys look last used that many seconds ago."""
+    for key, age in zip(KEYS, ages):
+        if (folder / f"{key}.json").exists():
+            os.utime(folder / f"{key}.json", (time.time() - age,) * 2)
+
+
+def test_what_was_used_longest_ago_goes_first(fresh):
+    with config.patch(cache_megabytes=2):
+        cache.store_entry(KEYS[0], MEGABYTE)
+        cache.store_entry(KEYS[1], MEGABYTE)
+        (fresh / "notes.txt").write_bytes(bytes(3 << 20))  # not ours
+        os.utime(fresh / "notes.txt", (0, 0))
+        used_long_ago(fresh, 9000, 8000)
+        assert cache.load_entry(KEYS[0]) == MEGABYTE  # used now
+        cache.store_entry(KEYS[2], MEGABYTE)
+        assert (fresh / "notes.txt").exists()
+        assert [cache.load_entry(k) is not None for k in KEYS[:3]] == [True, False, True]
+        used_long_ago(fresh, 10, 10, 10)
+        cache.store_entry(KEYS[3], MEGABYTE)  # nothing that was used just now is removed
+        assert cache.load_entry(KEYS[0]) == MEGABYTE
+
+
+def test_files_that_another_process_removes_meanwhile(fresh, monkeypatch):
+    scandir = os.scandir
+
+    def removed(path):
+        entries = list(scandir(path))
+        for entry in entries:
+            os.unlink(entry.path)
+        return entries
+
+    with config.patch(cache_megabytes=1):
+        cache.store_entry(KEYS[0], MEGABYTE)
+        used_long_ago(fresh, 9000)
+        monkeypatch.setattr(cache.os, "scandir", removed)
+        cache.store_entry(KEYS[1], MEGABYTE)
+        monkeypatch.undo()
+        cache.store_entry(KEYS[2], MEGABYTE)
+    assert cache.load_entry(KEYS[0]) is None and cache.load_entry(KEYS[2]) == MEGABYTE
+
+
+def test_the_size_of_the_cache_is_no_part_of_its_keys():
+    before = config.identity()
+    with config.patch(cache_megabytes=7):
+        assert config.identity() == before
+    with config.patch(fusion=False):
+        assert config.identity() != before
 
 
 def test_digest_keeps_parts_apart():

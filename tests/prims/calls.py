@@ -85,6 +85,7 @@ def _listed() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "addmm", (torch.full((3,), math.nan), m, m.t(), 0, 1)
     yield "baddbmm", (torch.ones(3), x, x.transpose(1, 2), 0.5, 1)
     yield "where", (m > 0, m, 1.5)
+    yield "valid", (m, m == m)
     yield "where", (m > 0, 1.5, m)
     yield "where", (m > 0, m, m + 1)
     yield "convert", (m, torch.int64)
