@@ -22,6 +22,7 @@ from ..errors import Unsupported, UserFrame, warn
 from . import hook
 from .cache import CodeCache, Entry
 from .frame import Backend, Compiled, SkipFrame, compile_frame
+from .guard_kinds import under_transform
 from .guards import compile_guards
 from .resume import is_resume_code, run_resumed
 from .variables.functions import CONSTANT_CALLS
@@ -30,7 +31,7 @@ from .skip import allow_code, disable_code, skipped_as_frame, skipped_with_calle
 _lock = threading.RLock()
 _tracing = threading.local()
 _callbacks: "weakref.WeakSet[FrameCallback]" = weakref.WeakSet()
-_NOT_FRAMES = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # Functions whose frames torch's own machinery runs in the middle of things.
 _NEVER_NAMES = frozenset({"__setattr__", "__del__", "__repr__", "<module>"})
 RESUME_LIMIT_FACTOR = 4
@@ -43,6 +44,11 @@ def is_compiling() -> bool:
 
 
 CONSTANT_CALLS[is_compiling] = True
+
+
+def is_function_code(code: CodeType) -> bool:
+    """Code that runs from call to return on locals of its own: no generator, and no body of a class or a module."""
+    return bool(code.co_flags & inspect.CO_OPTIMIZED) and not code.co_flags & _RESUMABLE
 
 
 class CodeRecord:
@@ -72,14 +78,14 @@ class FrameCallback:
         code = frame.f_code
         if skipped_with_callees(code):
             return hook.skip_code_below()
-        if skipped_as_frame(code) or code.co_flags & _NOT_FRAMES or code.co_name in _NEVER_NAMES:
+        if skipped_as_frame(code) or not is_function_code(code) or code.co_name in _NEVER_NAMES:
             return hook.skip_code()
         if (tracer := sys.gettrace()) is not None and getattr(tracer, "__code__", None) is code:
             return hook.skip_once()  # a debugger's or coverage tool's own function
         record = self.records.get(id(code))
         if record is None:
             record = self.records[id(code)] = CodeRecord(code)
-        if record.left_alone:
+        if record.left_alone or under_transform():
             return hook.skip_once()
         with _lock:
             _tracing.depth = getattr(_tracing, "depth", 0) + 1

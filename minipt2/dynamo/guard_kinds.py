@@ -206,7 +206,7 @@ def tensor_guards(t: torch.Tensor, src: Source) -> list[Guard]:
 
 
 DEVICES = ("cpu", "cuda")
-STATE_FUNCTIONS: dict[str, Callable[..., Any]] = {
+STATE_FUNCTIONS: dict[str, Any] = {
     "is_grad_enabled": torch.is_grad_enabled,
     "is_inference_mode_enabled": torch.is_inference_mode_enabled,
     "get_default_dtype": torch.get_default_dtype,
@@ -217,8 +217,14 @@ STATE_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch_function_modes": torch._C._len_torch_function_stack,
     "torch_dispatch_modes": torch._C._len_torch_dispatch_stack,
     "functorch_is_active": torch._C._are_functorch_transforms_active,
+    "forward_ad": torch.autograd.forward_ad,
 }
-"""Modes that decide what an operation does; all give singletons (bools, dtypes) or numbers."""
+"""Modes that decide what an operation does; all give singletons (bools, dtypes) or numbers. One is an attribute of a module."""
+
+
+def under_transform() -> bool:
+    """Whether ``vmap``, ``grad`` or forward-mode AD is going on: its tensors hide more than graphs know of."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
 def global_state_guard() -> Guard:
@@ -228,7 +234,7 @@ def global_state_guard() -> Guard:
         "is_grad_enabled()", "is_inference_mode_enabled()", "get_default_dtype()",
         *(f"is_autocast_enabled({device!r})" for device in DEVICES), *(f"get_autocast_dtype({device!r})" for device in autocast),
         *(["is_autocast_cache_enabled()"] if autocast else []), "are_deterministic_algorithms_enabled()",
-        "torch_function_modes()", "torch_dispatch_modes()", "functorch_is_active()",
+        "torch_function_modes()", "torch_dispatch_modes()", "functorch_is_active()", "forward_ad._current_level",
     ]  # fmt: skip
     return Guard(None, "GLOBAL_STATE", tuple((text, eval(text, dict(STATE_FUNCTIONS))) for text in texts))
 

@@ -239,7 +239,7 @@ class Translator:
     def first_argument(self) -> Variable:
         """What zero-argument ``super()`` takes as the object."""
         name = self.code.co_varnames[0] if self.code.co_argcount else self.code.co_freevars[0]
-        return self.load_local(name) if name in self.locals else self.load_cell(name)
+        return self.load_cell(name) if name in self.cells else self.load_local(name)
 
     # -- wrapping --------------------------------------------------------------------------------------------------
     def wrap(self, value: Any, source: "Source") -> Variable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import warnings
 import weakref
 
 import pytest
@@ -358,3 +359,48 @@ def test_exception_inside_a_handler_after_a_break():
         with pytest.raises(LookupError, match="gone"):
             compiled(torch.ones(1), {})
     assert trace.counters()["skipped_frames"] == 0
+
+
+def test_class_bodies_and_module_code_run_as_they_are():
+    def fn(x):
+        class Local:
+            factor = len([1, 2])
+
+            def scale(self, y):
+                return y * self.factor
+
+        scope = {}
+        exec("k = 3\nclass Made:\n    size = k + 1", scope)
+        return Local().scale(x) + scope["Made"].size
+
+    with warnings.catch_warnings(), config.patch(raise_internal_errors=True):
+        warnings.simplefilter("error")
+        assert torch.equal(optimize(fn, lambda gm, examples: gm.forward)(torch.ones(2)), fn(torch.ones(2)))
+
+
+def test_frames_under_function_transforms_run_as_they_are():
+    def fn(x):
+        return (x.sin() * 2).sum(-1)
+
+    compiled, x = optimize(fn, eager), torch.randn(4, 3)
+    for transform in (torch.vmap, lambda f: torch.func.vmap(torch.func.grad(f)), torch.func.jacfwd):
+        torch.testing.assert_close(transform(compiled)(x), transform(fn)(x))
+    assert graphs() == 0
+    compiled(x)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        tangents = [torch.autograd.forward_ad.unpack_dual(f(dual)).tangent for f in (compiled, fn)]
+    assert torch.equal(*tangents) and graphs() == 1
+
+
+def test_a_frame_that_begins_with_super():
+    class Base(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    class Derived(Base):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    x = torch.ones(2)
+    assert torch.equal(optimize(Derived().forward, eager)(x), x * 4) and graphs() == 1

@@ -17,7 +17,7 @@ from ..source import AttrSource, ImportSource
 from . import builder
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import BoundMethodVariable, const, constants, fold, observed
-from .sources import DerefSource
+from .sources import CallSource, DerefSource
 
 FOLDED_PACKAGES = frozenset("torch builtins math operator itertools functools typing collections enum abc".split())
 
@@ -62,7 +62,11 @@ class PartialVariable(Variable):
 
 
 class LruCacheVariable(Variable):
-    """A function under ``functools.lru_cache`` or ``cache``: inlined, its cache neither read nor filled."""
+    """A function under ``functools.lru_cache`` or ``cache``.
+
+    Called for real on arguments that are known, as eager would call it, if what it returns is plain data (guarded like any other);
+    inlined otherwise, its cache neither read nor filled.
+    """
 
     def __init__(self, fn: Variable, real: Any, source=None):
         super().__init__(source)
@@ -78,7 +82,18 @@ class LruCacheVariable(Variable):
         known = constants(*args, *kwargs.values())
         if known is not None and getattr(self.real, "__module__", "").partition(".")[0] == "torch":
             return fold(self.real, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
-        return self.fn.call(tx, args, kwargs)
+        return self._cached(tx, args, kwargs) or self.fn.call(tx, args, kwargs)
+
+    def _cached(self, tx, args, kwargs) -> Variable | None:
+        given = [_cache_argument(tx, var) for var in (*args, *kwargs.values())]
+        if self.source is None or None in given:
+            return None
+        values, parts = [value for value, _ in given], tuple(part for _, part in given)
+        try:
+            result = self.real(*values[:len(args)], **dict(zip(kwargs, values[len(args):])))
+        except Exception as error:  # the user's own error, to be caught (or not) by the user's own handlers
+            raise observed(type(error), *error.args) from None
+        return builder.wrap(tx, result, CallSource(self.source, parts, tuple(kwargs))) if is_plain_data(result) else None
 
     def getattr(self, tx, name):
         return self.fn if name == "__wrapped__" else self.fn.getattr(tx, name)
@@ -88,6 +103,40 @@ class LruCacheVariable(Variable):
 
     def reconstruct(self, cg) -> None:
         cg.load_const(self.real)
+
+
+def _cache_argument(tx, var: Variable) -> tuple[Any, Any] | None:
+    """An argument's value, and its text or its source; None when that is not known."""
+    from .user_objects import UserObjectVariable
+
+    known = constants(var)
+    if known is not None and is_written_plainly(known[0]):
+        return known[0], repr(known[0])
+    if isinstance(var, UserObjectVariable) and var.source is not None and var.payload is None and not tx.output.side_effects.has_pending(var):
+        return var.real, var.source
+    return None
+
+
+def is_written_plainly(value: Any) -> bool:
+    """Whether ``repr`` gives an expression for ``value``."""
+    if type(value) in (tuple, torch.Size):
+        return all(map(is_written_plainly, value))
+    return value is None or type(value) in (int, bool, str, bytes, torch.dtype)
+
+
+def is_plain_data(value: Any, depth: int = 4) -> bool:
+    """Constants, containers of plain data and objects with plain attributes: no tensors, modules, iterators or the like."""
+    if isinstance(value, (int, float, complex, str, bytes, type(None), torch.dtype, torch.device, type, types.FunctionType)):
+        return True
+    if isinstance(value, dict):
+        parts = [*value.keys(), *value.values()]
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = list(value)
+    elif isinstance(value, (torch.Tensor, torch.nn.Module)) or not hasattr(value, "__dict__"):
+        return False
+    else:
+        parts = list(vars(value).values())
+    return depth > 0 and all(is_plain_data(part, depth - 1) for part in parts)
 
 
 class PythonModuleVariable(Variable):

@@ -5,7 +5,9 @@ import copy
 import itertools
 from typing import Any
 
-from ..source import HELPERS, _HelperSource, source
+import torch
+
+from ..source import HELPERS, ChildSource, Source, _HelperSource, source
 
 
 def _dict_item(mapping: dict, key: Any) -> Any:
@@ -97,3 +99,24 @@ class ReduceArgSource(_HelperSource):
     """What a ``zip``, ``enumerate``, ``map`` or ``filter`` object holds: ``ReduceArgSource(iterator, (index,))``."""
 
     helper = "_reduce_arg"
+
+
+@source
+class CallSource(ChildSource):
+    """What the function ``base`` returns for arguments given as sources or as text; the last ones go by the names ``keywords``."""
+
+    arguments: tuple[Source | str, ...]
+    keywords: tuple[str, ...] = ()
+
+    def expr(self, base: str) -> str:
+        names = [""] * (len(self.arguments) - len(self.keywords)) + [f"{name}=" for name in self.keywords]
+        return f"{base}({', '.join(f'{name}{arg}' for name, arg in zip(names, self.arguments))})"
+
+    def load(self, cg) -> None:
+        cg.prepare_call(lambda: self.parent.load(cg))
+        for arg in self.arguments:
+            arg.load(cg) if isinstance(arg, Source) else cg.load_const(eval(arg, {"torch": torch}))
+        cg.call(len(self.arguments), self.keywords)
+
+
+HELPERS["torch"] = torch

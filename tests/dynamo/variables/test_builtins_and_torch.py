@@ -422,3 +422,60 @@ def test_functions_decorated_with_autocast():
                 return self.linear(x), self.precise(x)
 
     check(Mixed(), X)
+
+
+class Recipe:
+    def __init__(self, pattern, size):
+        self.axes, self.size, self.uses = pattern.split(), size, []
+
+
+CALLS = []
+
+
+@functools.lru_cache(8)
+def recipe_for(pattern, size=1, *, scale=2):
+    CALLS.append(pattern)
+    if size < 0:
+        raise ValueError(pattern)
+    return Recipe(pattern, size * scale)
+
+
+@functools.lru_cache
+def shape_of(recipe, shape):
+    CALLS.append(shape)
+    return (*shape, recipe.size)
+
+
+@functools.lru_cache
+def mask_of(n):
+    return torch.eye(n)
+
+
+def test_cached_functions_are_called_once_for_known_arguments():
+    def fn(x):
+        recipe = recipe_for("a b", size=x.shape[0], scale=3)
+        recipe.uses.append(len(recipe.axes))
+        return x + recipe.size + len(shape_of(recipe, x.shape)), mask_of.__wrapped__(2) if len(recipe.uses) > 99 else recipe
+
+    recorder = Recorder()
+    compiled = optimize(fn, recorder, fullgraph=True)
+    CALLS.clear()
+    got, recipe = compiled(X)
+    assert CALLS == ["a b", (2, 3)] and recipe is recipe_for("a b", size=2, scale=3) and recipe.uses == [2]
+    assert torch.equal(compiled(X)[0], got) and torch.equal(got, X + 6 + 3) and recipe.uses == [2, 2] and len(CALLS) == 2
+    recipe.size = 10
+    assert torch.equal(compiled(X)[0], X + 10 + 3)
+    recipe_for.cache_clear()
+    assert torch.equal(compiled(X)[0], X + 6 + 3) and recipe.uses == [2, 2, 2]
+
+
+def test_cached_functions_that_raise_or_return_tensors():
+    def fn(x):
+        try:
+            recipe_for("c", -1)
+        except ValueError as error:
+            return x @ mask_of(3), str(error)
+
+    CALLS.clear()
+    check(fn, X, calls=1)
+    assert CALLS == ["c", "c"]  # once by either
