@@ -17,6 +17,7 @@ from .per_code import PerCode
 from .translator import program_of
 
 _STACK = "__minipt2_stack"
+_FIRST = "__minipt2_first"
 
 
 class Tail(tuple):
@@ -51,7 +52,8 @@ _known = PerCode(lambda code: True)
 def split(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) -> CodeType:
     """Code that continues ``code`` at instruction number ``at``.
 
-    Its parameters are the stack's values (``nulls`` says which slots are NULL and get none), then the locals ``names``.
+    Its parameters are the stack's values (``nulls`` says which slots are NULL and get none), then the locals ``names``; before them
+    the original's first argument where ``super()`` may ask for it.
     Cells of the original, own and free, all become free variables.
     """
     key = (at, tuple(nulls), tuple(names))
@@ -73,13 +75,18 @@ def _make(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) 
         start += ops.push_null() if null else ops.load_fast(next(stack))
     start += ops.jump(target)
     ops.at(start, target.position)
-    args = (*slots, *names)
+    args = (*([_FIRST] if calls_super(code) else []), *slots, *names)
     rest = tuple(name for name in code.co_varnames if name not in args and name not in free)
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     return assemble(
         reachable([*start, *body]), code, co_argcount=len(args), co_posonlyargcount=0, co_kwonlyargcount=0,
         co_varnames=(*args, *rest), co_cellvars=(), co_freevars=free, co_flags=flags | (inspect.CO_NESTED if free else 0),
     )  # fmt: skip
+
+
+def calls_super(code: CodeType) -> bool:
+    """Whether ``super()`` without arguments may be called: it looks at the first argument of the frame it is called in."""
+    return "__class__" in code.co_freevars and code.co_argcount > 0
 
 
 def reachable(instructions: list[Instruction]) -> list[Instruction]:
@@ -160,11 +167,14 @@ def continuation(code: CodeType, f_globals: dict, at: int, nulls: Sequence[bool]
     runner = Tail if tail_call else run_resumed
     out += ops.callable(ops.load_const(runner))
     out += _load_resumed(new_code, f_globals)
+    first = code.co_varnames[0] if calls_super(code) else None
+    if first is not None:
+        out += ops.load_deref(first) if first in code.co_cellvars else ops.load_fast(first)
     for i, null in enumerate(nulls):
         out += [] if null else ops.load_fast(f"{_STACK}{i}")
     for name in names:
         out += ops.load_fast(name)
-    n = 1 + sum(not null for null in nulls) + len(names)
+    n = 1 + (first is not None) + sum(not null for null in nulls) + len(names)
     if tail_call:
         out += [*ops.build_tuple(n), *ops.call(1)]
     else:

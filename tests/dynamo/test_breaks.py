@@ -482,3 +482,37 @@ def test_unbound_local_after_break():
 
     check(f, torch.ones(2), True)
     check(f, torch.ones(2), False)
+
+
+class Base:
+    def scaled(self, x):
+        return x * 3
+
+    def shifted(self, x):
+        return x + 1
+
+
+class Derived(Base):
+    def plain(self, x):
+        print(end="")
+        x = super().scaled(x * 2)
+        print(end="")
+        return super().shifted(x)
+
+    def with_cells(self, x):
+        again = lambda v: self.shifted(v)
+        print(end="")
+        for _ in range(3):
+            x = super().scaled(again(x))
+            print(end="")
+        return x
+
+    @classmethod
+    def of_class(cls, x):
+        print(end="")
+        return super().scaled(cls, x) + 1
+
+
+@pytest.mark.parametrize("method", [Derived().plain, Derived().with_cells, Derived.of_class])
+def test_super_after_a_break(method):
+    check(method, torch.ones(2))
