@@ -98,7 +98,7 @@ class FrameCallback:
         if record.cache.entries and not self._may_recompile(frame, record):
             return hook.skip_once()
         try:
-            compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke)
+            return self._keep(frame, record, compile_frame(frame, self.backend, self.fullgraph, self._broke))
         except SkipFrame as skip:
             if self.fullgraph:
                 raise skip.reason from skip
@@ -111,7 +111,6 @@ class FrameCallback:
             if config.raise_internal_errors or self.fullgraph:
                 raise
             return self._leave_alone(record, f"{type(error).__name__}: {error}")
-        return self._keep(frame, record, compiled)
 
     def _keep(self, frame: Any, record: CodeRecord, compiled: Compiled) -> hook.Decision:
         name = record.code.co_qualname

@@ -254,5 +254,8 @@ def describe(value: Any) -> str:
         return f"{getattr(value, '__module__', None) or ''}.{name}".lstrip(".")
     if isinstance(value, (tuple, list)):
         return "(" + ", ".join(map(describe, itertools.islice(value, 8))) + (", …)" if len(value) > 8 else ")")
-    text = repr(value) if type(value).__repr__ is not object.__repr__ else f"a {type(value).__name__}"
+    try:
+        text = repr(value) if type(value).__repr__ is not object.__repr__ else f"a {type(value).__name__}"
+    except Exception:  # a class whose text needs more than is there, an int of too many digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "…"

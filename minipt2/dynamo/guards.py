@@ -145,7 +145,10 @@ class _Constants:
         if isinstance(value, Fixed):
             return self._name(value.value, value.value)
         if is_literal(value):
-            return repr(value)
+            try:
+                return repr(value)
+            except ValueError:  # an int of more digits than Python writes
+                return self._name(value, value)
         if is_permanent(value):
             return self._name(value, value)
         try:
