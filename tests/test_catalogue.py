@@ -17,7 +17,7 @@ def raised_codes() -> dict[str, set[str]]:
         if path.name == "catalogue.py":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"MP\d+", node.value):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"MP\d{3,}", node.value):
                 found.setdefault(node.value, set()).add(str(path.relative_to(PACKAGE)))
     return found
 

@@ -12,6 +12,7 @@ from typing import Any, Callable
 import torch
 
 from .. import trace
+from ..config import config
 from ..errors import BackendError, Unsupported
 from . import hook
 from .bytecode import Instruction, assemble, clone, ops
@@ -58,8 +59,10 @@ def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable
     breaks: dict[int, Unsupported] = {}
     for _ in range(MAX_ATTEMPTS):
         with preserved():
+            translator = None
             try:
-                return FrameTranslator(frame, breaks, backend, fullgraph, broke).translate()
+                translator = FrameTranslator(frame, breaks, backend, fullgraph, broke)
+                return translator.translate()
             except Restart as again:
                 if again.step in breaks:
                     raise SkipFrame(name, again.reason) from again
@@ -68,6 +71,9 @@ def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable
                 if fullgraph:
                     raise
                 raise SkipFrame(name, error) from error
+            finally:
+                if translator is not None:
+                    translator.forget()
     raise SkipFrame(name, next(reversed(breaks.values())), " (too many attempts)")
 
 
@@ -125,6 +131,11 @@ class FrameTranslator(Translator):
         for name, real in zip(code.co_freevars, frame.closure or ()):
             self.cells[name] = self.output.existing_cell(self, real, None)
 
+    def forget(self) -> None:
+        """Let go of the user's objects now, not when the collector comes: a generator that is dropped has to close at once."""
+        vars(self.output).clear()
+        vars(self).clear()
+
     # -- locals ----------------------------------------------------------------------------------------------------
     def load_local(self, name: str) -> Variable:
         if name in self.arrived:
@@ -176,7 +187,7 @@ class FrameTranslator(Translator):
             return Unsupported("MP407", text, "exceptions that nobody catches are raised outside graphs", self.frames())
         if not error.frames:
             error.frames = self.frames()
-        return error
+        return error if config.raise_internal_errors else error.with_traceback(None)  # which would keep what was traced alive
 
     def _restart_if_changed(self, error: Exception, reason: Unsupported, version: int) -> None:
         """Breaking right here is only possible if the failed instruction has left no traces, outside of handlers."""
@@ -236,6 +247,8 @@ class FrameTranslator(Translator):
 
     def _materialise(self, cg: Emitter, stack: list[Variable], values: list[Variable]) -> None:
         """Push the stack and the values, with every object they need in its final state; replay side effects."""
+        for generator in self.output.scratch("generators"):
+            generator.check_left()
         effects = self.output.side_effects
         for var in effects.values():
             cg.stash(var)

@@ -123,6 +123,9 @@ class Translator:
         handler = instr.handler
         if instr.op != "RERAISE":
             self.raise_step = self.output.step
+            if not error.unwound:
+                self._note_context(error.value)
+        error.unwound = True
         if handler is None:
             raise error
         self.output.side_effects.touch()
@@ -132,14 +135,44 @@ class Translator:
         self.push(error.value)
         self.jump(handler.target)
 
+    def being_handled(self) -> Variable | None:
+        """The exception that a bare ``raise`` would raise again."""
+        frame: Translator | None = self
+        while frame is not None:
+            if frame.handled:
+                return frame.handled[-1].value
+            frame = frame.parent
+        return None
+
+    def _note_context(self, value: Variable) -> None:
+        handled = self.being_handled()
+        if handled is not None and handled is not value and hasattr(value, "context"):
+            value.context = handled
+
     def run_to_yield(self, tx: "Translator", error: ObservedException | None) -> tuple[bool, Variable]:
         """For generators: run until a ``yield`` (True, value) or the return (False, value); first raise ``error`` inside."""
         self.yielded = None
         self.outer_frames = tx.frames()
         if error is not None:
-            self.unwind(self.current, error)
+            self._throw(error)
         value = self.run()
         return self.returned is None, value
+
+    def _throw(self, error: ObservedException) -> None:
+        """Raise ``error`` at the ``yield`` where the generator waits; in ``yield from`` the inner generator gets it first."""
+        from .opcodes.control import end_of_inner
+
+        after = self.program.instructions[self.pc]
+        inner = self.stack[-1] if self.stack else None
+        if after.op == "RESUME" and after.arg & 3 == 2 and isinstance(inner, GeneratorVariable):
+            try:
+                self.yielded = inner.throw(self, error)
+                return
+            except ObservedException as raised:
+                if raised.matches(StopIteration):
+                    return end_of_inner(self, self.program.instructions[self.pc + 1].target, raised)
+                error = raised
+        self.unwind(self.current, error)
 
     # -- where we are ----------------------------------------------------------------------------------------------
     def frames(self) -> tuple[UserFrame, ...]:

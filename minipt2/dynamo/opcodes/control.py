@@ -95,10 +95,25 @@ def send(tx, instr) -> None:
     except ObservedException as error:
         if not error.matches(StopIteration):
             raise
-        if instr.target.op != "END_SEND":
-            tx.pop()
-        tx.push(error.value.args[0] if getattr(error.value, "args", None) else ConstantVariable(None))
-        tx.jump(instr.target)
+        end_of_inner(tx, instr, error)
+
+
+def end_of_inner(tx, instr, error: ObservedException) -> None:
+    """Go on behind ``yield from`` (``SEND`` is ``instr``) with what the inner iterator returned."""
+    if instr.target.op != "END_SEND":
+        tx.pop()
+    tx.push(error.value.args[0] if getattr(error.value, "args", None) else ConstantVariable(None))
+    tx.jump(instr.target)
+
+
+@op("CLEANUP_THROW")
+def cleanup_throw(tx, instr) -> None:
+    """An exception thrown in at ``yield from`` (3.12): inner iterator, last sent value, exception -> None, returned value."""
+    error = ObservedException(tx.pop())
+    if not error.matches(StopIteration):
+        raise error
+    tx.popn(2)
+    tx.stack += [ConstantVariable(None), error.value.getattr(tx, "value")]
 
 
 @op("END_SEND")
@@ -106,14 +121,6 @@ def end_send(tx, instr) -> None:
     value = tx.pop()
     tx.pop()
     tx.push(value)
-
-
-@op(
-    "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "END_ASYNC_FOR", "BEFORE_ASYNC_WITH", "CLEANUP_THROW",
-    "ASYNC_GEN_WRAP", "PREP_RERAISE_STAR", "CALL_INTRINSIC_2",
-)  # fmt: skip
-def asynchronous(tx, instr) -> None:
-    unsupported("MP402", f"asynchronous code ({instr.op})")
 
 
 @op("CALL_INTRINSIC_1")

@@ -30,22 +30,14 @@ def _instance(tx, value: Variable) -> Variable:
 @op("RAISE_VARARGS")
 def raise_varargs(tx, instr) -> None:
     if instr.arg == 0:
-        raise ObservedException(_being_handled(tx))
+        handled = tx.being_handled()
+        raise observed(RuntimeError, "No active exception to reraise") if handled is None else ObservedException(handled)
     cause = tx.pop() if instr.arg == 2 else None
     error = _instance(tx, tx.pop())
     if cause is not None:
         is_none = isinstance(cause, ConstantVariable) and cause.value is None
         error.setattr(tx, "__cause__", cause if is_none else _instance(tx, cause))
     raise ObservedException(error)
-
-
-def _being_handled(tx) -> Variable:
-    frame = tx
-    while frame is not None:
-        if frame.handled:
-            return frame.handled[-1].value
-        frame = frame.parent
-    raise observed(RuntimeError, "No active exception to reraise")
 
 
 @op("RERAISE")
@@ -82,11 +74,6 @@ def _classes(tx, wanted: Variable) -> tuple[type, ...]:
     if not all(isinstance(t, type) and issubclass(t, BaseException) for t in types):
         raise observed(TypeError, "catching classes that do not inherit from BaseException is not allowed")
     return types
-
-
-@op("CHECK_EG_MATCH")
-def check_eg_match(tx, instr) -> None:
-    unsupported("MP406", "an exception group (except*)")
 
 
 @op("BEFORE_WITH")

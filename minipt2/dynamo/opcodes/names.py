@@ -52,11 +52,6 @@ def load_deref(tx, instr) -> None:
     tx.push(tx.load_cell(instr.arg))
 
 
-@op("LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS", "LOAD_NAME", "STORE_NAME", "DELETE_NAME", "LOAD_LOCALS")
-def class_scope(tx, instr) -> None:
-    unsupported("MP404", "code of a class body or module")
-
-
 @op("STORE_DEREF")
 def store_deref(tx, instr) -> None:
     tx.output.side_effects.store_cell(tx.cells[instr.arg], tx.pop())

@@ -1,7 +1,6 @@
 """Moving values on the stack, constants, and instructions that do nothing here."""
 from __future__ import annotations
 
-from ..variables.base import unsupported
 from .registry import op
 
 
@@ -57,13 +56,3 @@ _PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None), type(Elli
 @op("LOAD_ASSERTION_ERROR")
 def load_assertion_error(tx, instr) -> None:
     tx.push(tx.wrap_constant(AssertionError))
-
-
-@op("LOAD_BUILD_CLASS")
-def load_build_class(tx, instr) -> None:
-    unsupported("MP404", "a class definition", "define the class outside the compiled function")
-
-
-@op("PRINT_EXPR", "SETUP_ANNOTATIONS", "IMPORT_STAR")
-def module_level(tx, instr) -> None:
-    unsupported("MP404", f"the bytecode instruction {instr.op}")

@@ -28,6 +28,8 @@ class ObservedException(Exception):
     imitate Python's own protocol (``next`` with a default, ``getattr`` with a default, iteration ending).
     """
 
+    unwound = False  # whether it has left the instruction that raised it
+
     def __init__(self, value: "Variable"):
         super().__init__(value)
         self.value = value

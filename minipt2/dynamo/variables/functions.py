@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import Unsupported
 from .base import ObservedException, Variable, unsupported
@@ -264,6 +264,10 @@ class UserMethodVariable(Variable):
         cg.call_const(types.MethodType, [self.fn, self.owner])
 
 
+_EVERY_GENERATORS = ("CALL_INTRINSIC_1", "CLEANUP_THROW")
+"""Where exception handlers begin that 3.12 puts around the body of every generator and around every ``yield from``."""
+
+
 class GeneratorVariable(Variable):
     """A generator of inlined code: a child translator that runs up to its next ``yield`` whenever a value is wanted."""
 
@@ -293,6 +297,7 @@ class GeneratorVariable(Variable):
             self.child.push(value)
         else:
             self.start_step = tx.output.step
+            tx.output.scratch("generators")[self] = None
         self.started = True
         return self._run(tx, None)
 
@@ -338,16 +343,38 @@ class GeneratorVariable(Variable):
             return self
         if name == "send":
             return self.send(tx, args[0])
-        if name == "close" and (self.finished or not self.started):
-            self.finished = True
-            return tx.constant(None)
+        if name == "throw":
+            is_class = issubclass(args[0].python_type(), type)
+            return self.throw(tx, ObservedException(args[0].call(tx, args[1:2], {}) if is_class else args[0]))
+        if name == "close":
+            return self._close(tx)
         unsupported("MP207", f"method {name!r} of a generator")
+
+    def _close(self, tx) -> Variable:
+        try:
+            if self.started and not self.finished:
+                self.throw(tx, observed(GeneratorExit))
+                raise observed(RuntimeError, "generator ignored GeneratorExit")
+        except ObservedException as error:
+            if not error.matches(GeneratorExit, StopIteration):
+                raise
+        self.finished = True
+        return tx.constant(None)
+
+    def check_left(self) -> None:
+        """Python closes a generator that is dropped half-way; one with a ``finally`` or ``with`` to leave is not ours then."""
+        handler = self.child.current.handler
+        if not self.finished and handler is not None and handler.target.op not in _EVERY_GENERATORS:
+            self._refuse("a generator that is left half-way has code to run when it is dropped")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        error = Unsupported("MP903", reason)
+        error.step = self.start_step  # break there instead
+        raise error
 
     def reconstruct(self, cg: "Emitter") -> None:
         if self.started:
-            error = Unsupported("MP903", "a generator that has started cannot be handed to code outside the graph")
-            error.step = self.start_step  # break there instead
-            raise error
+            self._refuse("a generator that has started cannot be handed to code outside the graph")
         fn, args, kwargs = self.remake
         cg.call_value(fn, args, kwargs)
 

@@ -196,8 +196,8 @@ def text(tx, value: Variable, how=str) -> Variable:
     known = constants(value)
     if known is not None and stable_text(known[0]):
         return fold(how, known[0])
-    if isinstance(value, ExceptionVariable) and how is str:
-        return value.call_method(tx, "__str__", [], {})
+    if isinstance(value, ExceptionVariable):
+        return value.getattr(tx, "__str__" if how is str else "__repr__").call(tx, [], {})
     if isinstance(value, UserObjectVariable) and (method := value.text_method(how)):
         return value.call_method(tx, method, [], {})
     unsupported("MP215", f"text of {value.describe()}", "print or format tensors and objects outside the compiled code")

@@ -13,7 +13,7 @@ from minipt2.catalogue import REASONS
 from minipt2.config import config
 from minipt2.errors import Unsupported
 
-PAGES = pathlib.Path(__file__).parent.parent / "site" / "breaks"
+PAGES = pathlib.Path(__file__).parents[2] / "site" / "breaks"
 
 
 def programs(code: str) -> list[str]:
