@@ -57,7 +57,7 @@ REASONS: dict[str, Reason] = {
     "MP405": Reason("a first import", "import it at the top of the file"),
     "MP406": Reason("an exception group", "catch exceptions one at a time, with except"),
     "MP407": Reason("an exception that leaves the frame", "exceptions that nobody catches are raised outside graphs"),
-    "MP501": Reason("an operator with no functional form", "use an operator that returns its result"),
+    "MP501": Reason("an operator that cannot be compiled", "use an operator that returns its result"),
     "MP502": Reason("memory shared in a way that is lost", "clone() the tensor before it is written"),
     "MP503": Reason("a gradient differentiated again", "run the part that needs create_graph=True uncompiled (minipt2.disable)"),
     "MP900": Reason("a frame that cannot be cut", "move what breaks it into a function of its own"),
