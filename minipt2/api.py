@@ -30,7 +30,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     ``model``: an ``nn.Module`` (gives an ``OptimizedModule``), a function or method, or nothing, for use as a decorator with arguments.
     ``fullgraph``: raise ``Unsupported`` where the graph would break. ``dynamic``: reserved for symbolic sizes; today every size is
     static and a new one is a new compilation. ``backend``: a name of ``list_backends()`` or a callable ``(gm, example_inputs) -> callable``.
-    ``mode``: one of ``MODES``; on a CPU all of them generate the default code. ``options``: overrides of the settings named in ``OPTIONS``.
+    ``mode``: one of ``MODES``; on a CPU all of them generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
+    (``{"memory_budget": 0.5}``: save less for the backward, compute more of it again).
     Raises ``InvalidArgument`` at once for an unknown backend, mode or option. Follows ``torch.compile``.
     """
     settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)

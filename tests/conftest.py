@@ -6,8 +6,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from hypothesis import settings
 
 from minipt2.config import config
+
+settings.register_profile("quick", max_examples=200, deadline=None, derandomize=True)
+settings.register_profile("thorough", max_examples=3000, deadline=None, derandomize=False)
+settings.load_profile("quick")
 
 torch.set_num_threads(1)
 

@@ -2,7 +2,8 @@
 import pytest
 from rich.console import Console
 
-from minipt2.bench.__main__ import main, show, table
+from minipt2.bench.__main__ import main, parse, show, table
+from minipt2.bench import budget
 from minipt2.bench.runner import Row
 
 
@@ -42,3 +43,17 @@ def test_mistakes_are_named(argv, told, capsys):
     with pytest.raises(SystemExit):
         main(argv)
     assert told in capsys.readouterr().err
+
+
+def test_the_curve_of_memory_budgets(tmp_path, monkeypatch):
+    measured = {1.0: [40.0, 80.0, 10.0], 0.5: [20.0, 70.0, 12.0]}
+    monkeypatch.setattr(budget, "BUDGETS", (1.0, 0.5))
+    monkeypatch.setattr(budget, "child", lambda task, *case: measured[float(task.removeprefix("budget-"))])
+    monkeypatch.setattr(budget.importlib.util, "find_spec", lambda name: None)
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    args = parse(["--models", "gpt2", "--memory-budget", str(tmp_path / "curve.svg")])
+    assert budget.main(args, console) == 0
+    text = console.export_text()
+    assert "12.0 ms" in text and "70.0" in text
+    full, half = (line.count("#") for line in text.splitlines() if " saved |" in line)
+    assert full == 2 * half

@@ -128,6 +128,7 @@ class _Functionalizer:
             positions = writes_now(node.target, node.args, node.kwargs)
             if positions:
                 targets = [argument(original_args, original_kwargs, node.target, i) for i in positions]
+                self.check_apart(node.target, original_args, targets)
                 with self.graph.inserting_before(following):
                     self.replace(node, targets, positions)
 
@@ -263,6 +264,15 @@ class _Functionalizer:
                 continue
             for j, element in enumerate(target):
                 self.write(element, self.fit(self.emit(operator.getitem, (value, j)), element))
+
+    def check_apart(self, op: OpOverload, args: tuple, targets: list) -> None:
+        """A write to a list goes element by element: none may be read, or written, by one that comes after it."""
+        root = lambda n: self.root.get(n, n)  # noqa: E731
+        for written in (t for t in targets if isinstance(t, (list, tuple))):
+            for i, element in enumerate(map(root, written)):
+                later = [n for a in args if isinstance(a, (list, tuple)) for n in a[i + 1:]]
+                if any(isinstance(n, fx.Node) and root(n) is element for n in (*later, *written[i + 1:])):
+                    raise Unsupported("MP502", f"{op} writes into tensors that share storage", "write into one after the other")
 
     def make_functional(self, node: fx.Node, positions: tuple[int, ...]) -> tuple[int, bool]:
         """Exchange ``node``'s target; how many of its results come before the written values, and whether it returns a tuple."""

@@ -18,7 +18,7 @@ from torch import fx
 from ..errors import Unsupported
 from .batch_norm import use_native_batch_norm
 from .functionalize import functionalize
-from .ops import ALIAS_ONLY, storage_root, view_parent
+from .ops import ALIAS_ONLY, aten, storage_root, view_parent
 from .simplify import output_node, simplify
 from .trace import Tracer, trace_joint
 
@@ -30,9 +30,14 @@ class View:
     op: Callable[..., Any]
     rest: tuple[Any, ...]
     kwargs: dict[str, Any]
+    untracked: bool = False
+    """Taken of what requires grad, under ``no_grad``: then it requires grad and has no history, as eager makes it."""
 
     def __call__(self, base: Any) -> torch.Tensor:
-        return self.op(base, *self.rest, **self.kwargs)
+        if not self.untracked:
+            return self.op(base, *self.rest, **self.kwargs)
+        with torch.no_grad():
+            return self.op(base, *self.rest, **self.kwargs)
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,13 @@ class Output:
     """Where one output of the user's graph comes from."""
 
     origin: str
-    """``value`` (returned by the graph), ``input``, or ``constant`` (known at compile time)."""
+    """``value`` (returned by the graph), ``input``, ``output`` (the same tensor as an earlier one), or ``constant`` (known at compile time)."""
     index: Any
-    """Which value or input; the constant itself."""
+    """Which value, input or output; the constant itself."""
     views: tuple[View, ...] = ()
     """To be applied in turn, under autograd, to what ``origin`` and ``index`` name."""
     detach: bool = False
-    untracked: bool = False
-    """Whether the views are taken under ``no_grad``: a view that requires grad and has no history, as eager makes there."""
+    """Whether what is named is detached before the views are taken."""
 
 
 @dataclass
@@ -68,21 +72,32 @@ class Joint:
     """For each input, the tangents that its gradient depends on, as bits: without any of them it has none, as in eager."""
 
 
-def _view_steps(node: fx.Node, root: fx.Node) -> tuple[View, ...]:
-    """The recorded views from ``root`` to ``node``, as functions; ``detach`` and ``alias`` left out."""
+def _view_steps(node: fx.Node, root: fx.Node, exact: bool = False) -> tuple[View, ...]:
+    """The recorded views from ``root`` to ``node``, as functions; ``detach`` and ``alias`` left out unless ``exact``."""
     steps: list[View] = []
     while node is not root:
         parent = view_parent(node)
         if not isinstance(node.target, torch._ops.OpOverload):  # getitem
             steps.append(View(operator.getitem, (node.args[1],), {}))
-        elif node.target not in ALIAS_ONLY:
-            steps.append(View(node.target, tuple(node.args[1:]), dict(node.kwargs)))
+        elif node.target not in ALIAS_ONLY or exact and node.target in _RENAMING:
+            steps.append(View(node.target, tuple(node.args[1:]), dict(node.kwargs), node.meta.get("untracked", False)))
         node = parent
     return tuple(reversed(steps))
 
 
-def _untracked(out: torch.Tensor) -> bool:
-    return out._is_view() and out.requires_grad and out.grad_fn is None
+def _nearest(node: fx.Node, wanted: fx.Node, root: fx.Node) -> fx.Node:
+    """``wanted`` where ``node`` is a view of it, else ``root``."""
+    while node is not wanted and node is not root:
+        node = view_parent(node)
+    return node
+
+
+def _without_history(view: torch.Tensor) -> bool:
+    """Whether ``view`` was taken under ``no_grad`` of what requires grad: only taking it anew gives another such tensor."""
+    return view._is_view() and view.requires_grad and view.grad_fn is None
+
+
+_RENAMING = (aten.detach.default, aten.alias.default)
 
 
 class _Chooser:
@@ -112,7 +127,10 @@ class _Chooser:
         self.histories = {i: self.value(tracer.values[i]) for i in tracer.rewritten()}
         roots = [storage_root(tracer.node(o)) if isinstance(o, torch.Tensor) else None for o in outputs]
         bases = self.bases(tracer, outputs, roots)
-        self.outputs = [self.place(tracer, out, root, places, bases) for out, root in zip(outputs, roots)]
+        first = {id(out): i for i, out in reversed(list(enumerate(outputs)))}
+        for i, (out, root) in enumerate(zip(outputs, roots)):
+            again = root is not None and first[id(out)] < i
+            self.outputs.append(Output("output", first[id(out)]) if again else self.place(tracer, out, root, places, bases))
         return self.returned
 
     def bases(self, tracer: Tracer, outputs: Sequence[Any], roots: list) -> dict[fx.Node, torch.Tensor]:
@@ -123,10 +141,11 @@ class _Chooser:
                 members.setdefault(root, {})[id(out)] = out
         found = {}
         for root, tensors in members.items():
-            if len(tensors) == 1:
+            if len(tensors) == 1 and not _without_history(*tensors.values()):
                 continue
             tracked = any(t.requires_grad for t in tensors.values())
-            whole = [t for t in tensors.values() if not _view_steps(tracer.node(t), root)] + [root.meta["val"]]
+            whole = [root.meta["val"]] + [t for t in tensors.values() if not _view_steps(tracer.node(t), root)]
+            whole = [t for t in whole if not _without_history(t)]
             whole += [n.meta["val"] for n in tracer.graph.nodes
                       if n.op == "call_function" and n.target in ALIAS_ONLY and storage_root(n) is root and not _view_steps(n, root)]
             found[root] = next((t for t in whole if t.requires_grad == tracked), None)
@@ -138,20 +157,15 @@ class _Chooser:
         if root is None:
             return Output("constant", out)
         node = tracer.node(out)
-        if root in places:
-            source = tracer.values[places[root]]
-            return Output("input", places[root], _view_steps(node, root), self.hides(source, out, node, root), _untracked(out))
-        base = bases.get(root)
-        if base is None or base is out:
+        base = tracer.values[places[root]] if root in places else bases.get(root)
+        if root not in places and (base is None or base is out):
             return Output("value", self.value(out))
-        hidden = base.requires_grad and not out.requires_grad
-        return Output("value", self.value(base), _view_steps(node, root), hidden, _untracked(out))
-
-    @staticmethod
-    def hides(source: torch.Tensor, out: torch.Tensor, node: fx.Node, root: fx.Node) -> bool:
-        """Whether ``out`` is a detached look at ``source`` (a ``detach`` of what needs no gradient is a tensor of its own)."""
-        renamed = node is not root and not _view_steps(node, root)
-        return source is not out and not out.requires_grad and (source.requires_grad or renamed)
+        origin = ("input", places[root]) if root in places else ("value", self.value(base))
+        steps = _view_steps(node, _nearest(node, tracer.node(base), root), exact=True)
+        detached = any(s.op is aten.detach.default for s in steps)
+        if detached and out.requires_grad:
+            raise Unsupported("MP502", "an output is a detached view into which something that requires grad was written")
+        return Output(*origin, steps, base.requires_grad and not out.requires_grad and not detached)
 
 
 def _check_apart(examples: Sequence[Any], written: set[int]) -> None:

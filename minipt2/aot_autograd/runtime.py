@@ -7,7 +7,6 @@ Upstream: ``torch._functorch._aot_autograd.runtime_wrappers``.
 """
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 import traceback
@@ -113,7 +112,10 @@ class Plan:
         try:
             for i, position in self.histories.items():
                 args[i].copy_(values[position])
-            return tuple(_output(spec, args, values) for spec in self.outputs)
+            outputs: list[Any] = []
+            for spec in self.outputs:
+                outputs.append(outputs[spec.index] if spec.origin == "output" else _output(spec, args, values))
+            return tuple(outputs)
         except Exception as error:
             if not (self.updates or self.histories):
                 raise
@@ -159,9 +161,8 @@ def _output(spec: Output, args: tuple, values: Sequence[Any]) -> Any:
     result = values[spec.index] if spec.origin == "value" else args[spec.index]
     if spec.detach:
         result = result.detach()
-    with torch.no_grad() if spec.untracked else contextlib.nullcontext():
-        for view in spec.views:
-            result = view(result)
+    for view in spec.views:
+        result = view(result)
     return result
 
 

@@ -140,7 +140,7 @@ class Tracer(TorchDispatchMode):
         if func not in _LIFTS and any(not isinstance(a, FakeTensor) for a in _tensors(args)):
             args, kwargs = map_aggregate((args, kwargs), self.fake)
         result = corrected(func, args, func(*args, **kwargs))
-        self._record(func, node_args, dict(node_kwargs), result)
+        self._record(func, node_args, dict(node_kwargs), result, args)
         return result
 
     def _to_node(self, value: Any) -> Any:
@@ -150,13 +150,15 @@ class Tracer(TorchDispatchMode):
             raise Unsupported("MP501", "an explicit torch.Generator inside a compiled function", "use torch.manual_seed")
         return value
 
-    def _record(self, func: OpOverload, args: tuple, kwargs: dict, result: Any) -> None:
+    def _record(self, func: OpOverload, args: tuple, kwargs: dict, result: Any, given: tuple) -> None:
         if not isinstance(result, (torch.Tensor, tuple, list)) and not info(func).writes:
             if func._schema.returns or func is aten._assert_tensor_metadata.default:
                 return  # a query, answered from metadata
         node = self.graph.create_node("call_function", func, args, kwargs)
         node.meta["val"] = result
         node.meta.update(self._current_origin())
+        if info(func).view_of is not None and not torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(given)):
+            node.meta["untracked"] = True
         self._name_results(result, node, ())
 
     def _name_results(self, result: Any, node: fx.Node, path: tuple[int, ...]) -> None:

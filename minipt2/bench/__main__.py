@@ -3,6 +3,7 @@
     python -m minipt2.bench                                       all sample models against eager
     python -m minipt2.bench --peer torch.compile --json out.json  three side by side (minutes: the peer compiles for long)
     python -m minipt2.bench --demo                                a CNN and a transformer, quick
+    python -m minipt2.bench --models gpt2 --memory-budget         memory against time, a table and a plot
 """
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from rich.table import Table
 
 from .. import models
 from ..report import measure
+from . import budget
 from .runner import Row, run
 
 
@@ -35,6 +37,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--memory", action="store_true", help="peak memory of a step, in child processes")
     parser.add_argument("--warm", action="store_true", help="first call of a second process, with a warm disk cache")
     parser.add_argument("--json", metavar="FILE", help="write the rows there")
+    parser.add_argument("--memory-budget", metavar="FILE", nargs="?", const="memory_budget.svg",
+                        help="instead: the curve of memory against time over options={'memory_budget': ...}, drawn into FILE")
     parser.add_argument("--demo", action="store_true", help="resnet18 and gpt2, few rounds")
     args = parser.parse_args(argv)
     args.names = args.models.split(",") if args.models else list(models.NAMES)
@@ -54,6 +58,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     console = Console()
+    if args.memory_budget:
+        return budget.main(args, console)
     pinned = not args.unpinned and measure.pin_malloc()
     rows = measure_all(args)
     show(table(rows, args.peer), console)

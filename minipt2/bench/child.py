@@ -1,19 +1,22 @@
 """What the bench measures in processes of their own: a second process's first call, and peak memory of a step.
 
-    python -m minipt2.bench.child warm|peak-eager|peak-minipt2 MODEL PHASE SIZE
+    python -m minipt2.bench.child warm|peak-eager|peak-minipt2|budget-0.5 MODEL PHASE SIZE
 """
 from __future__ import annotations
 
 import ctypes
 import gc
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import minipt2
 
+from ..report import measure
 from .runner import Case
 
 
@@ -25,11 +28,11 @@ def warm(case: Case) -> float:
     return time.perf_counter() - start
 
 
-def peak(case: Case, compiled: bool) -> float:
-    """MiB by which one step's peak resident memory exceeds what was resident before it."""
+def peak(case: Case, compiled: bool, model: Any = None) -> float:
+    """MiB by which one step's peak resident memory exceeds what was resident before it. ``model``: already compiled."""
     libc = ctypes.CDLL("libc.so.6")
     libc.mallopt(-3, 128 << 10)  # every tensor of 128 KiB and more is mapped alone, and unmapped when freed
-    model = minipt2.compile(case.model) if compiled else case.model
+    model = model or (minipt2.compile(case.model) if compiled else case.model)
     for _ in range(3):
         case.step(model)
     case.model.zero_grad(set_to_none=True)
@@ -40,6 +43,16 @@ def peak(case: Case, compiled: bool) -> float:
     before = _status("VmRSS")
     case.step(model)
     return (_status("VmHWM") - before) / 1024
+
+
+def with_budget(case: Case, budget: float) -> list[float]:
+    """MiB saved for the backward, MiB of a step's peak, and milliseconds of a step, under ``memory_budget=budget``."""
+    with minipt2.config.patch(memory_budget=budget):
+        model = minipt2.compile(case.model)
+        case.step(model)
+    saved, _ = measure.saved_for_backward(lambda: model(*case.inputs), case.model.parameters())
+    seconds = measure.interleave({"step": lambda: case.step(model)}, 7, time.process_time)["step"].seconds
+    return [saved / 2**20, peak(case, True, model), statistics.median(seconds) * 1e3]
 
 
 def _status(field: str) -> int:
@@ -58,6 +71,8 @@ def main() -> None:
             else:
                 minipt2.config.cache_dir = sys.argv[5]
             value = warm(Case(name, phase, size))
+    elif task.startswith("budget-"):
+        value = with_budget(Case(name, phase, size), float(task.removeprefix("budget-")))
     else:
         value = peak(Case(name, phase, size), task == "peak-minipt2")
     print(json.dumps(value))

@@ -143,11 +143,11 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def child(task: str, name: str, phase: str, size: str) -> float:
-    """Run ``task`` in a fresh process and return the number it prints."""
+def child(task: str, name: str, phase: str, size: str) -> Any:
+    """Run ``task`` in a fresh process and return what it prints (a number, or a list of them)."""
     argv = [sys.executable, "-m", "minipt2.bench.child", task, name, phase, size]
     env = dict(os.environ, OMP_NUM_THREADS=str(torch.get_num_threads()))
     done = subprocess.run(argv, capture_output=True, text=True, env=env)
     if done.returncode:
         raise RuntimeError(f"bench child {task} {name} failed:\n{done.stderr[-2000:]}")
-    return float(json.loads(done.stdout.strip().splitlines()[-1]))
+    return json.loads(done.stdout.strip().splitlines()[-1])

@@ -10,7 +10,9 @@ import math
 import resource
 import statistics
 import time
-from typing import Callable, NamedTuple, Sequence
+from typing import Callable, Iterable, NamedTuple, Sequence
+
+import torch
 
 Clock = Callable[[], float]
 
@@ -44,6 +46,20 @@ def pin_malloc() -> bool:
 def faults() -> int:
     """Minor page faults of this process so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def saved_for_backward(call: Callable[[], object], apart_from: Iterable[torch.Tensor]) -> tuple[int, object]:
+    """Bytes that ``call()`` keeps for its backward in storages other than those of ``apart_from``, and its result."""
+    own = {t.untyped_storage().data_ptr() for t in apart_from}
+    kept: dict[int, torch.Tensor] = {}
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        kept[t.untyped_storage().data_ptr()] = t  # held: a freed storage's place may be taken by another
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        result = call()
+    return sum(t.untyped_storage().nbytes() for place, t in kept.items() if place not in own), result
 
 
 def clock_for(threads: int) -> Clock:
