@@ -37,7 +37,7 @@ def observe(call: Callable, inputs: Sequence[torch.Tensor], leaf: bool = True, s
         every = [*args, *(o for o in outs if isinstance(o, torch.Tensor))]
         seen = dict(
             values=[e.detach().clone() for e in every], plain=[o for o in outs if not isinstance(o, torch.Tensor)],
-            shapes=[(e.dtype, tuple(e.shape), e.stride() if e.numel() else ()) for e in every],
+            shapes=[(e.dtype, tuple(e.shape), [s for n, s in zip(e.shape, e.stride()) if n != 1 and e.numel()]) for e in every],
             tracked=[e.requires_grad for e in every], leaves=[e.is_leaf for e in every], histories=[e.grad_fn is not None for e in every],
             identities=[place(e, every) for e in every], storages=storages([e for e in every if e.numel()]),
             views=[o._is_view() for o in every if any(o.untyped_storage().data_ptr() == a.untyped_storage().data_ptr() for a in args)],
