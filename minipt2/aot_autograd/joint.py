@@ -17,7 +17,7 @@ from torch import fx
 
 from ..errors import Unsupported
 from .batch_norm import use_native_batch_norm
-from .functionalize import functionalize
+from .functionalize import functionalize, overlaps
 from .ops import ALIAS_ONLY, aten, storage_root, view_parent
 from .simplify import output_node, simplify
 from .trace import Tracer, trace_joint
@@ -174,6 +174,9 @@ def _check_apart(examples: Sequence[Any], written: set[int]) -> None:
     for i, example in enumerate(examples):
         if isinstance(example, torch.Tensor):
             owners.setdefault(example.untyped_storage()._cdata, []).append(i)
+    for i in written:
+        if overlaps(tuple(examples[i].shape), examples[i].stride()):
+            raise Unsupported("MP502", "an input is written in place in which elements share memory", "clone() it first")
     for shared in owners.values():
         if len(shared) > 1 and written.intersection(shared):
             raise Unsupported("MP502", "an input that is written in place shares its storage with another input")

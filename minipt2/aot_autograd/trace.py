@@ -239,7 +239,7 @@ class Tracer(TorchDispatchMode):
         if primal.is_leaf or not primal.requires_grad:
             return value, value
         with torch.enable_grad():
-            return value.clone(), value
+            return _NoLeaf.apply(value), value
 
     def backward(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Run autograd from ``outputs`` with fresh placeholders as tangents; the gradient of each input or ``None``."""
@@ -272,6 +272,18 @@ class Tracer(TorchDispatchMode):
                 last.append(node)
             last = node
         return LazyGraphModule(self.root, self.graph)
+
+
+class _NoLeaf(torch.autograd.Function):
+    """The same tensor as a result of something: strides and all, and no view (a clone has other strides where there are gaps)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.new_empty_strided(x.shape, x.stride())
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
 
 
 class _Active:

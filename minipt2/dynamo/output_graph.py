@@ -131,7 +131,9 @@ class OutputGraph:
     def fakeify(self, value: torch.Tensor) -> torch.Tensor:
         if isinstance(value, FakeTensor):
             unsupported("MP310", "a fake tensor as an input")
-        if value.layout is torch.strided and not value.is_nested and (value.is_conj() or value.is_neg()):
+        if value.layout is not torch.strided or value.is_nested:
+            unsupported("MP310", f"a {_kind_of(value)} tensor as an input", _DENSE)
+        if value.is_conj() or value.is_neg():
             unsupported("MP310", "a tensor with a pending conjugation or negation, computed before this graph",
                         "call resolve_conj() or resolve_neg() on it where it is made")
         return self.fake_mode.from_tensor(value, static_shapes=True)
@@ -164,6 +166,9 @@ class OutputGraph:
         """A node with ``meta["val"]`` (its fake result, computed once) and ``meta["stack"]`` (the user's lines)."""
         kwargs = kwargs or {}
         value = self._run_fake(op, target, args, kwargs)
+        for part in value if isinstance(value, (tuple, list)) else (value,):
+            if isinstance(part, torch.Tensor) and (part.layout is not torch.strided or part.is_nested):
+                unsupported("MP310", f"{_target_name(target)} makes a {_kind_of(part)} tensor", _DENSE)
         node = self.graph.create_node(op, target, args, kwargs, name)
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
@@ -295,6 +300,13 @@ class _Unhashable:
 
     def __init__(self, guard: Any):
         self.guard = guard
+
+
+_DENSE = "keep tensors dense inside the compiled code, and convert them outside"
+
+
+def _kind_of(tensor: torch.Tensor) -> str:
+    return "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
 
 
 def _first(graph: fx.Graph) -> fx.Node:

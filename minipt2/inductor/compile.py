@@ -14,6 +14,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from .. import trace
 from ..config import config
@@ -48,7 +49,7 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     """Compile ``gm``: placeholders first, every call a prim or an explicit fallback, one output tuple.
 
     Returns ``fn(args: list) -> list``, which owns ``args`` and clears it. With ``inference``, what depends on parameters alone is computed once
-    (``passes/freeze.py``). Without a C compiler the graph runs on eager kernels, with one warning. ``gm`` may be changed.
+    (``passes/freeze.py``). Without a C compiler, or where a tensor is not on the CPU, the graph runs on eager kernels, with one warning. ``gm`` may be changed.
     Call it under ``no_grad`` (out-variants of eager kernels refuse tensors that require gradients).
     ``keep(recipe)`` is told what ``load`` needs to give the same function again.
     """
@@ -56,6 +57,10 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
         cache.find_compiler()
     except CompilerNotFound as error:
         _warn_once(str(error))
+        return _eager(gm)
+    for device in _devices(gm) - {"cpu"}:
+        if device != "meta":  # no values, nothing to be fast at
+            _warn_once(f"there are none for {device} tensors")
         return _eager(gm)
     for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
         run_pass(gm)
@@ -102,6 +107,12 @@ def _picker(positions: Sequence[int]) -> Callable[[list], tuple]:
     if len(positions) == 1:
         return lambda args, i=positions[0]: (args[i],)
     return operator.itemgetter(*positions) if positions else lambda args: ()
+
+
+def _devices(gm: fx.GraphModule) -> set[str]:
+    """Types of device on which the tensors of ``gm`` are."""
+    vals = tree_leaves([n.meta.get("val") for n in gm.graph.nodes])
+    return {v.device.type for v in vals if hasattr(v, "device")}
 
 
 def _eager(gm: fx.GraphModule) -> Compiled:

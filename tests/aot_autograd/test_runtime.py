@@ -326,3 +326,26 @@ def test_what_compiles_the_backward_is_not_captured():
 
 def users_code(run):
     return run
+
+
+VIEWS = {
+    "expand": lambda t: t[:, :1].expand(4, 4), "columns": lambda t: t[:, :2], "steps": lambda t: t[::2, 1::2], "transposed": lambda t: t.t()[1:],
+    "diagonal": lambda t: t.diagonal(),
+}
+
+
+@pytest.mark.parametrize("view, written", [(v, w) for v in VIEWS for w in (False, True) if (v, w) != ("expand", True)])  # that eager refuses
+def test_inputs_with_a_history_and_gaps_in_memory(view, written):
+    def fn(t):
+        if written:
+            t.mul_(2)
+        return (t * 2).sin() + t.sum()
+
+    def outcome(call):
+        a = torch.linspace(-1, 1, 16).reshape(4, 4).requires_grad_()
+        given = VIEWS[view](a * 1)
+        out = call(given)
+        (out.sum() + given.sum()).backward()
+        return out.detach(), given.detach(), a.grad
+
+    torch.testing.assert_close(outcome(minipt2.compile(fn)), outcome(fn))

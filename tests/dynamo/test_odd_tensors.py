@@ -5,6 +5,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_map
 
 import minipt2
 from minipt2 import trace
@@ -172,3 +174,100 @@ def test_failures_on_fake_tensors_are_not_logged(capfd):
     with pytest.raises(RuntimeError):
         minipt2.compile(lambda x: x.kthvalue(9, 0)[0])(torch.ones(3))
     assert "failed while attempting" not in capfd.readouterr().err
+
+
+# ------------------------------------------------------------------ kinds of tensors
+class Wrapper(torch.Tensor):
+    """Holds another tensor; every operator acts on that."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        unwrap = lambda t: t.inner if isinstance(t, Wrapper) else t  # noqa: E731
+        result = func(*tree_map(unwrap, args), **tree_map(unwrap, kwargs or {}))
+        return tree_map(lambda t: Wrapper(t) if isinstance(t, torch.Tensor) else t, result)
+
+
+X = torch.linspace(-1, 1, 16).reshape(4, 4)
+SPECIAL = {
+    "sparse": (lambda: X.to_sparse(), lambda s: (s @ X) * 2),
+    "sparse_csr": (lambda: X.to_sparse_csr(), lambda s: (s @ X) * 2),
+    "made sparse": (lambda: X, lambda x: (x * 1).to_sparse().to_dense() * 2),
+    "mkldnn": (lambda: X.to_mkldnn(), lambda m: m.relu().to_dense() * 2),
+    "nested": (lambda: torch.nested.nested_tensor([X, X[:2]]), lambda n: (n * 2).to_padded_tensor(0.0) + 1),
+    "a wrapper": (lambda: Wrapper(X), lambda w: (w * 2 + 1).inner),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR", "ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", SPECIAL)
+def test_kinds_of_tensors_that_break(name, reasons):
+    make, f = SPECIAL[name]
+    with minipt2.config.patch(raise_internal_errors=False), warnings.catch_warnings():
+        warnings.filterwarnings("error", "minipt2")
+        torch.testing.assert_close(minipt2.compile(f)(make()), f(make()))
+    assert any("[MP310]" in reason for reason in reasons)
+
+
+def test_tensors_without_values():
+    f = minipt2.compile(lambda x: (x * 2 + 1).sum(0))
+    for device in ("cpu", "meta", "cpu"):
+        assert f(torch.ones(3, 4, device=device)).device.type == device
+
+
+def test_an_input_in_which_elements_share_memory():
+    def f(x):
+        x[0] = 5.0
+        return x * 1
+
+    overlapping = lambda: torch.arange(10.0).as_strided((4, 4), (2, 1))  # noqa: E731
+    with minipt2.config.patch(raise_internal_errors=False), pytest.warns(UserWarning, match="MP502"):
+        assert torch.equal(minipt2.compile(f)(overlapping()), f(overlapping()))
+    g = lambda x: x * 2 + 1  # noqa: E731
+    assert torch.equal(minipt2.compile(g)(overlapping()), g(overlapping()))
+
+
+def test_function_transforms_around_compiled_code():
+    def plain(x):
+        return (x * 2).sin().sum(0)
+
+    f, x = minipt2.compile(plain), torch.linspace(-1, 1, 12).reshape(3, 2, 2)
+    f(x[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert torch.equal(torch.func.vmap(f)(x), torch.func.vmap(plain)(x))
+        assert torch.equal(torch.func.jacrev(f)(x[0]), torch.func.jacrev(plain)(x[0]))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x[0], torch.ones(2, 2))
+            for result, expected in zip(forward_ad.unpack_dual(f(dual)), forward_ad.unpack_dual(plain(dual))):
+                assert torch.equal(result, expected)
+
+
+def test_super_before_the_object_is_used():
+    class Base:
+        def scaled(self, x):
+            return x * 3
+
+    class Derived(Base):
+        def scaled(self, x):
+            return super().scaled(x) + 1
+
+    assert torch.equal(minipt2.compile(Derived().scaled)(X), X * 3 + 1)
+
+
+def test_class_bodies_run_as_they_are():
+    def f(x):
+        cut()
+
+        class Local:
+            scale = x.shape[0]
+
+        return x * Local.scale
+
+    assert torch.equal(minipt2.compile(f)(X), X * 4)

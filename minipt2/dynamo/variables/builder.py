@@ -212,12 +212,15 @@ def _proxy(tx, value, source):
 def _tensor(tx, value, source):
     if source is None:
         return tx.output.literal_tensor(value)
-    if type(value) not in TENSOR_CLASSES and type(value).__torch_function__ is not torch.Tensor.__torch_function__:
+    cls = type(value)
+    if cls not in TENSOR_CLASSES and any(getattr(cls, name) is not getattr(torch.Tensor, name) for name in OVERRIDES):
         unsupported("MP310", f"a tensor subclass {type(value).__name__}")
     static = isinstance(value, torch.nn.Parameter) or is_from_module_state(source)
     return tx.output.lift_tensor(value, source, static)
 
 
+OVERRIDES = ("__torch_function__", "__torch_dispatch__")
+"""By either of these a subclass gives operations a meaning of its own."""
 TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
