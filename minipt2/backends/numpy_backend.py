@@ -63,7 +63,7 @@ def _check(gm: fx.GraphModule) -> None:
     if missing:
         names = sorted({f"{n.target} ({n.meta.get('fallback', 'no rule')})" for n in missing})
         raise Unsupported("MP501", f"the numpy backend has no rule for {', '.join(names)}",
-                          'compile with backend="inductor", or add functions to minipt2.backends.numpy_rules.rules', missing[0].meta.get("stack", ()))
+                          'compile with backend="inductor", which leaves to eager what it does not know', missing[0].meta.get("stack", ()))
 
 
 def _known(node: fx.Node) -> bool:
@@ -72,7 +72,7 @@ def _known(node: fx.Node) -> bool:
     dtypes = [v.dtype for v in _values(node) if v is not None]
     if node.op != "call_function" or not all(d in DTYPES for d in dtypes):
         return False
-    return node.target.name in rules if isinstance(node.target, Prim) else not pure(node)
+    return not pure(node) or (isinstance(node.target, Prim) and node.target.name in rules)
 
 
 def _values(node: fx.Node) -> Sequence[Any]:
@@ -98,7 +98,7 @@ def _step(gm: fx.GraphModule, node: fx.Node) -> Callable[[Callable[[fx.Node], An
     if node.target is operator.getitem:
         source, index = node.args
         return lambda value: value(source)[index]
-    if not isinstance(node.target, Prim):
+    if not pure(node):
         return lambda value: _as_eager(node, value)
     fn = rules[node.target.name]
     args = tuple([_argument(a) for a in node.args])

@@ -68,7 +68,7 @@ class Value(TensorMeta):
 class Prim:
     """One operation of the closed set.
 
-    ``kind`` is ``pointwise``, ``view``, ``reduction``, ``index``, ``contraction`` or ``creation``; ``meta(*args)`` gives the
+    ``kind`` is ``pointwise``, ``view``, ``reduction``, ``index``, ``contraction``, ``random`` or ``creation``; ``meta(*args)`` gives the
     :class:`TensorMeta` (or a tuple of them) of the result and raises ``ValueError`` on wrong use; ``ref(*args)`` computes it eagerly.
     Nodes of expanded graphs carry every parameter positionally, defaults included, and no keyword arguments.
     """
@@ -149,6 +149,8 @@ class Recorder:
             simpler = prim.simplify(*args)
             if simpler is not None:
                 return simpler
+        if prim.kind == "random":
+            return self.emit(prim, args, {}, prim.meta(*args))
         key = (prim, tuple([_key(a) for a in args]))
         result = self.known.get(key)
         if result is None:

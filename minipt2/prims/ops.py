@@ -11,3 +11,9 @@ from .elementwise import (abs, acos, acosh, add, asin, asinh, atan, atan2, atanh
                           logical_and, logical_not, logical_or, lt, maximum, minimum, mul, ne, neg, nextafter, pow, reciprocal, relu,
                           remainder, round, rsqrt, shift_left, shift_right, sigmoid, sign, signbit, sin, sinh, sqrt, sub, tan, tanh,
                           trunc, truncdiv, valid, where)
+from .special import (airy_ai, bessel_i0e, bessel_i1e, bessel_j0, bessel_j1, bessel_k0e, bessel_k1e, bessel_y0, bessel_y1,
+                      chebyshev_polynomial_t, chebyshev_polynomial_u, chebyshev_polynomial_v, chebyshev_polynomial_w, erfcx, frexp, gcd,
+                      hermite_polynomial_h, hermite_polynomial_he, igamma, igammac, laguerre_polynomial_l, legendre_polynomial_p, ndtri, zeta)
+from .ordering import cummax, cummin, cumprod, logcumsumexp, scatter_reduce, searchsorted, sort
+from .linear_algebra import cholesky, eigh, geqrf, householder_product, lu_factor, matrix_exp, qr, solve_triangular, svd
+from .random import (bernoulli, bernoulli_number, binomial, multinomial, poisson, rand, randint, randn, randperm, standard_gamma)

@@ -1,78 +1,119 @@
-"""``table()`` prints the set of prims; ``coverage()`` says which ATen overloads reduce to it. Readers of the tables, never called to compile."""
+"""``table()``: the two sets, prims and core ATen, to print; ``markdown()``: the same as a page. Readers of the tables, never called to compile."""
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Iterator
-
-import torch
+import io
+import sys
+from typing import Any, Collection, Iterator, Mapping
 
 from .core import TABLE, Prim
-from .decompositions import decompositions
-from .kinds import _overload_kind
+from .coverage import core_aten, coverage
+from .decompositions import complete, decompositions
+from .promote import Kind
+
+Row = tuple[str, ...]
+Backends = Mapping[str, Collection[str]]
+"""Backend -> names of the prims that it has code of its own for."""
+
+RULES = {
+    "pointwise": "One shape and dtype for all tensor operands; a Python number may stand for one. The result has that shape; its strides are "
+                 "those of the operands if they are dense and agree, else dense in the order of the first operand that tells dimensions apart.",
+    "view": "The same elements in another arrangement; strides follow where no copy is needed, else row-major.",
+    "creation": "Shape, dtype and device are arguments; row-major.",
+    "index": "Indices are int64. What is picked is row-major; what is updated keeps the layout of the first operand.",
+    "reduction": "`dims` are sorted and not negative, sizes fall away or become 1 (`keepdim`); row-major. Low precision is summed up in float32.",
+    "contraction": "Matrix products, convolutions and factorisations of libraries; the library's layout, which `expand` takes from eager.",
+    "random": "Drawn by PyTorch's generator in program order, so that numbers are eager's; never shared, moved or computed again. Row-major.",
+}
+"""Meta rules, by kind of prim."""
+_KINDS = {Kind.DEFAULT: "result as promoted", Kind.INT_TO_FLOAT: "integers to float", Kind.BOOL: "result bool", Kind.BOOL_TO_INT: "bool to int64"}
 
 
 class Table(dict):
-    """All prims by name; printing it lists them by kind with schema and meaning."""
+    """All prims by name; ``core`` holds the core ATen overloads by name. Shown as tables (by rich on a terminal)."""
 
-    def __str__(self) -> str:
+    def __init__(self) -> None:
+        super().__init__(TABLE)
+        self.core: dict[str, Any] = core_aten()
+
+    def __repr__(self) -> str:
+        return _rich(self) if sys.stdout.isatty() else "\n\n".join(_plain(*part) for part in self.parts())
+
+    __str__ = __repr__
+
+    def parts(self, backends: Backends | None = None) -> Iterator[tuple[str, Row, list[Row]]]:
+        """(title, columns, rows): the prims by kind, then core ATen."""
         kinds = dict.fromkeys(prim.kind for prim in self.values())
-        return "\n".join(line for kind in kinds for line in self._section(kind))
-
-    def _section(self, kind: str) -> Iterator[str]:
-        rows: list[Prim] = [prim for prim in self.values() if prim.kind == kind]
-        yield f"{kind} ({len(rows)})"
-        for prim in rows:
-            yield f"  {prim.schema}\n      {prim.doc.splitlines()[0]}"
-
-    __repr__ = __str__
+        for kind in kinds:
+            rows = [_prim_row(prim, backends) for prim in self.values() if prim.kind == kind]
+            columns = ("prim", "result", *(["lowered by"] if backends else []))
+            yield f"{kind} ({len(rows)})", columns, rows
+        rows = [(name, *rule_of(op)) for name, op in self.core.items()]
+        yield f"core ATen ({len(rows)})", ("overload", "operands", "decomposition"), rows
 
 
 def table() -> Table:
-    """Every prim by name; ``print(table())`` shows kind, schema and documentation."""
-    return Table(TABLE)
+    """The prims by name, and core ATen as ``.core``; ``print(table())`` shows both."""
+    return Table()
 
 
-@dataclass
-class Coverage:
-    """ATen overloads by what ``expand`` does with them."""
-
-    decomposed: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
-    """Random operators and contractions: explicit fallbacks on purpose."""
-    fallback: list[str] = field(default_factory=list)
-    out_of_scope: dict[str, str] = field(default_factory=dict)
-    """Overload -> why a functional graph never holds it."""
-
-    def __str__(self) -> str:
-        return (f"{len(self.decomposed)} decomposed, {len(self.kept)} kept on purpose, {len(self.fallback)} fallbacks, "
-                f"{len(self.out_of_scope)} out of scope")
+def _prim_row(prim: Prim, backends: Backends | None) -> Row:
+    row = (prim.schema, " ".join(prim.doc.split()))
+    return row if backends is None else (*row, ", ".join(name for name, known in backends.items() if prim.name in known) or "reference")
 
 
-def coverage(core_only: bool = False) -> Coverage:
-    """Sort every overload of ``torch.ops.aten`` (or those tagged core) by whether it reduces to prims."""
-    result = Coverage()
-    for packet_name in sorted(torch._C._dispatch_get_all_op_names()):
-        namespace, _, name = packet_name.partition("::")
-        if namespace != "aten":
-            continue
-        packet, _, overload_name = name.partition(".")
-        op = getattr(getattr(torch.ops.aten, packet, None), overload_name or "default", None)
-        if isinstance(op, torch._ops.OpOverload) and (not core_only or torch.Tag.core in op.tags):
-            _sort(op, name, result)
-    return result
+def rule_of(op: Any) -> tuple[str, str]:
+    """(what the rule does to its operands first, where the rule stands) for an overload; both say so where there is none."""
+    rule = complete.get(op)
+    if rule is None:
+        return "", "none: PyTorch's kernel"
+    operands = ""
+    if hasattr(rule, "operands"):
+        first = "the first" if rule.operands == 1 else f"the first {rule.operands}, broadcast"
+        operands = f"{first}, promoted; {_KINDS[rule.kind]}{'; in float32 at least' if rule.opmath else ''}"
+    name = f"prims.{rule.name}" if isinstance(rule, Prim) else f"{rule.__module__.rpartition('.')[2]}.{rule.__name__}"
+    if name.startswith("prims."):
+        name = f"`{name}`"
+    return operands, name if op in decompositions else f"{name} (a kernel where there is a compiler)"
 
 
-def _sort(op: torch._ops.OpOverload, name: str, result: Coverage) -> None:
-    schema = op._schema
-    if op in decompositions:
-        result.decomposed.append(name)
-    elif schema.is_mutable:
-        result.out_of_scope[name] = "writes an argument: functionalised before"
-    elif torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"):
-        result.out_of_scope[name] = "composite: autograd breaks it up before"
-    elif not any("Tensor" in str(a.type) for a in (*schema.arguments, *schema.returns)):
-        result.out_of_scope[name] = "no tensors"
-    elif _overload_kind(op) in ("random", "contraction"):
-        result.kept.append(name)
-    else:
-        result.fallback.append(name)
+def _plain(title: str, columns: Row, rows: list[Row]) -> str:
+    width = min(60, max(len(row[0]) for row in rows))
+    return "\n".join([title, *[f"  {row[0]:{width}}  {'  '.join(filter(None, row[1:]))}" for row in rows]])
+
+
+def _rich(shown: Table) -> str:
+    from rich.console import Console
+    from rich.table import Table as Grid
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True)
+    for title, columns, rows in shown.parts():
+        grid = Grid(*columns, title=title, title_justify="left")
+        for row in rows:
+            grid.add_row(*[cell.replace("[", r"\[") for cell in row])
+        console.print(grid)
+    return out.getvalue()
+
+
+def markdown(backends: Backends) -> str:
+    """The reference page: both sets, with meta rules, what is made explicit, and who lowers each prim."""
+    shown, found = table(), coverage()
+    lines = ["# Prims and core ATen", "",
+             "Generated by `python -m minipt2.report.prims_page`; a test compares it with the tables in the code.", "",
+             f"**Prims** ({len(shown)}): no prim promotes or broadcasts, none writes into an operand; the derivative of every prim that has one is "
+             "made of prims. **Core ATen**: the overloads that a functional graph of dense tensors can hold, for backends that have a kernel for "
+             f"each operator. {found}.", "", "A backend writes rules for the prims it wants and takes `prim.ref` for the rest: "
+             "see [A backend of your own](../guides/backend.md)."]
+    for title, columns, rows in shown.parts(backends):
+        kind = title.partition(" (")[0]
+        lines += ["", f"## {title}", "", *([RULES[kind], ""] if kind in RULES else []), _cells(columns), _cells(["---"] * len(columns))]
+        lines += [_cells([f"`{row[0]}`", *row[1:]]) for row in rows]
+    reasons: dict[str, int] = {}
+    for reason in found.out_of_scope.values():
+        reasons[reason] = reasons.get(reason, 0) + 1
+    lines += ["", "## Out of scope", "", _cells(["why", "overloads"]), _cells(["---", "---"])]
+    lines += [_cells([why, str(count)]) for why, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0]))]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Collection[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |"

@@ -166,7 +166,14 @@ def index_select(x: T, dim: int, index: T) -> T:
 @prim("index", lambda x, indices: torch.ops.aten.index.Tensor(x, list(indices)))
 def index(x: T, indices: Sequence[T | None]) -> T:
     """x[indices]: int64 tensors of one shape, which take the place of their dimensions (in front when not adjacent); negative ones wrap."""
-    return _fresh(x, index_shape(x.shape, indices))
+    shape = index_shape(x.shape, indices)
+    at = [i for i, index in enumerate(indices) if index is not None]
+    kept = [stride for i, stride in enumerate(x.strides) if i not in at]
+    place, rank = (at[0] if at[-1] - at[0] == len(at) - 1 else 0), len(shape) - len(kept)
+    operands = [TensorMeta(shape, x.dtype, x.device, (*kept[:place], *[0] * rank, *kept[place:]))]  # as TensorIterator sees them
+    before, after = (0,) * place, (0,) * (len(kept) - place)
+    operands += [TensorMeta(shape, torch.int64, x.device, (*before, *indices[i].strides, *after)) for i in at]
+    return TensorMeta(shape, x.dtype, x.device, elementwise_strides(*operands))
 
 
 def index_shape(shape: Ints, indices: Sequence[Any]) -> tuple[int, ...]:
@@ -181,13 +188,13 @@ def index_shape(shape: Ints, indices: Sequence[Any]) -> tuple[int, ...]:
 @prim("index", lambda x, dim, index, src: x.scatter(dim, index, src))
 def scatter(x: T, dim: int, index: T, src: T) -> T:
     """x with x[i][index[i][j][k]][k] = src[i][j][k] (dim 1)."""
-    return TensorMeta(x.shape, x.dtype, x.device, elementwise_strides(x))
+    return _fresh(x, x.shape)
 
 
 @prim("index", lambda x, dim, index, src: x.scatter_add(dim, index, src))
 def scatter_add(x: T, dim: int, index: T, src: T) -> T:
     """x with src added where scatter would store it; repeated indices add up in order."""
-    return TensorMeta(x.shape, x.dtype, x.device, elementwise_strides(x))
+    return _fresh(x, x.shape)
 
 
 def _index_put_ref(x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> torch.Tensor:

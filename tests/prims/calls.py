@@ -1,6 +1,7 @@
 """Calls of every prim, for tests of meta rules, references and backends: ``calls(name)`` gives tuples of positional arguments."""
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Iterator
 
@@ -13,7 +14,9 @@ FLOATS = torch.tensor([[-2.5, -1.0, -0.3, -0.0], [0.0, 0.4, 0.5, 1.0], [1.5, 2.0
 SPECIAL = torch.tensor([math.nan, math.inf, -math.inf, 0.0, 1.0, -1.0])
 INTS, OTHER_INTS = torch.tensor([[-7, -1, 0, 5], [2, 3, 9, -4]]), torch.tensor([[2, 3, -2, 5], [1, -3, 4, 2]])
 BOOLS = INTS > 0
-INTEGERS = frozenset("bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right".split())
+POSITIVE = torch.tensor([[0.1, 0.25, 0.5], [0.75, 0.9, 1.5]])
+DEGREES = torch.tensor([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+INTEGERS = frozenset("gcd bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right".split())
 FLOAT_ONLY = frozenset("""div copysign nextafter hypot atan2 reciprocal rsqrt isinf isfinite isnan floor ceil round trunc sigmoid relu
     fmax fmin""".split())
 
@@ -25,6 +28,10 @@ def calls(name: str) -> list[tuple[Any, ...]]:
 
 
 def _elementwise(name: str) -> Iterator[tuple[Any, ...]]:
+    if "polynomial" in name or name in ("zeta", "igamma", "igammac"):
+        yield (POSITIVE + (1.5 if name == "zeta" else 0), DEGREES + 1)
+        yield (POSITIVE.double(), 2.0)
+        return
     if TABLE[name].parameters == 1:
         if name in INTEGERS:
             yield from ((INTS,), (BOOLS,))
@@ -43,7 +50,12 @@ def _elementwise(name: str) -> Iterator[tuple[Any, ...]]:
         yield INTS, OTHER_INTS.abs() if name == "pow" else OTHER_INTS
 
 
-def _listed() -> Iterator[tuple[str, tuple[Any, ...]]]:
+@functools.cache
+def _listed() -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    return tuple(_calls())
+
+
+def _calls() -> Iterator[tuple[str, tuple[Any, ...]]]:
     """One or more calls for each prim that is not elementwise."""
     torch.manual_seed(0)
     x, m = torch.randn(2, 3, 4), torch.randn(3, 4)
@@ -84,6 +96,7 @@ def _listed() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "addmm", (torch.ones(3), m, m.t(), 1, 2)
     yield "addmm", (torch.full((3,), math.nan), m, m.t(), 0, 1)
     yield "baddbmm", (torch.ones(3), x, x.transpose(1, 2), 0.5, 1)
+    yield "valid", (m, m == m)
     yield "where", (m > 0, m, 1.5)
     yield "valid", (m, m == m)
     yield "where", (m > 0, 1.5, m)
@@ -92,7 +105,51 @@ def _listed() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield "convert", (FLOATS, torch.bool)
     yield "convert", (INTS, torch.float32)
     yield "bitcast", (m, torch.int32)
+    yield from (("digamma", (POSITIVE,)), ("digamma", (FLOATS,)), ("digamma", (SPECIAL,)))
+    yield from _ordering(x)
+    yield from _random()
+    yield from _linear_algebra(torch.randn(2, 4, 3), torch.randn(2, 3, 3))
     yield from _convolutions()
+
+
+def _ordering(x: torch.Tensor) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    ties = torch.tensor([[2.0, 1.0, math.nan, 2.0, -math.inf, 1.0], [0.0, 0.0, 3.0, -1.0, 3.0, 3.0]])
+    yield "sort", (ties, 1, False)
+    yield "sort", (x.permute(1, 0, 2), 0, True)
+    ordered = torch.tensor([[0.0, 1.0, 1.0, 4.0], [-1.0, 2.0, 3.0, 3.0]])
+    yield "searchsorted", (ordered, ties[:, :3].nan_to_num(), False)
+    yield "searchsorted", (ordered[0], ties[:, 3:], True)
+    for name in ("cumprod", "logcumsumexp", "cummax", "cummin"):
+        yield name, (x, 1)
+        yield name, (ties, 1)
+    at, src = torch.tensor([[0, 1, 0], [2, 2, 1]]), POSITIVE + 1
+    for how in ("sum", "prod", "mean", "amax", "amin"):
+        yield "scatter_reduce", (torch.ones(3, 3), 0, at, src, how, how != "prod")
+
+
+def _linear_algebra(tall: torch.Tensor, square: torch.Tensor) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    positive = square @ square.mT + torch.eye(3)
+    yield "cholesky", (positive, False)
+    yield "cholesky", (positive[0], True)
+    for x in (tall, square, tall.mT.contiguous()):
+        yield "lu_factor", (x,)
+        yield "geqrf", (x,)
+        yield "svd", (x, False)
+        yield "svd", (x, True)
+        for mode in ("reduced", "complete", "r"):
+            yield "qr", (x, mode)
+    yield "householder_product", torch.geqrf(tall)
+    yield "eigh", (positive, True)
+    yield "matrix_exp", (square,)
+    yield "solve_triangular", (square.triu() + 3 * torch.eye(3), tall.mT.contiguous(), True, True, False)
+    yield "solve_triangular", (square.tril(), tall, False, False, True)
+
+
+def _random() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    yield from (("rand", ((2, 3), torch.float32, CPU)), ("randn", ((2, 3), torch.float64, CPU)), ("randperm", (5, torch.int64, CPU)),
+                ("randint", (-2, 7, (4,), torch.int32, CPU)), ("bernoulli", (torch.rand(3, 4),)),
+                ("bernoulli_number", ((3, 4), 0.25, torch.float32, CPU)), ("poisson", (POSITIVE,)), ("standard_gamma", (POSITIVE,)),
+                ("binomial", (DEGREES, POSITIVE.clamp(max=1))), ("multinomial", (POSITIVE, 2, False)))
 
 
 def _convolutions() -> Iterator[tuple[str, tuple[Any, ...]]]:

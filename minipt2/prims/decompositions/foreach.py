@@ -10,17 +10,17 @@ from .registry import decompositions, overload, rule
 _OVERLOADS = {"List": "Tensor", "Scalar": "Scalar", "ScalarList": "Scalar", "Tensor": "Tensor"}
 
 
-def _foreach(name: str, kind: str, plain: Callable[..., Any]) -> None:
+def foreach(name: str, kind: str, fn: Callable[..., Any], library: bool = False) -> None:
     """``_foreach_<name>.<kind>``: lists among the arguments advance together, all others go to each call."""
 
-    @rule(f"_foreach_{name}.{kind}" if kind else f"_foreach_{name}")
+    @rule(f"_foreach_{name}.{kind}" if kind else f"_foreach_{name}", library=library)
     def apply(*args: Any, **kwargs: Any) -> list[Value]:
-        n = len(args[0])
+        n = len(next(a for a in args if isinstance(a, (list, tuple))))
         columns = [a if isinstance(a, (list, tuple)) else [a] * n for a in args]
-        return [plain(*row, **kwargs) for row in zip(*columns)]
+        return [fn(*row, **kwargs) for row in zip(*columns)]
 
 
-def _plain(*names: str) -> Callable[..., Any]:
+def plain(*names: str) -> Callable[..., Any]:
     """The first of these overloads that has a rule."""
     return next(decompositions[overload(name)] for name in names if overload(name) in decompositions)
 
@@ -28,19 +28,19 @@ def _plain(*names: str) -> Callable[..., Any]:
 def _register() -> None:
     for name in "add sub mul div maximum minimum clamp_min clamp_max pow".split():
         for kind, tensor_kind in _OVERLOADS.items():
-            _foreach(name, kind, _plain(f"{name}.{tensor_kind}", f"{name}.Tensor_{tensor_kind}", f"{name}.Tensor", name))
+            foreach(name, kind, plain(f"{name}.{tensor_kind}", f"{name}.Tensor_{tensor_kind}", f"{name}.Tensor", name))
     for name in ("abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt "
                  "sigmoid sign sin sinh sqrt tan tanh trunc").split():
-        _foreach(name, "", _plain(name))
-    lerp_scalar, lerp_tensor = _plain("lerp.Scalar"), _plain("lerp.Tensor")
-    _foreach("lerp", "Scalar", lerp_scalar)
-    _foreach("lerp", "ScalarList", lerp_scalar)
-    _foreach("lerp", "List", lerp_tensor)
+        foreach(name, "", plain(name))
+    lerp_scalar, lerp_tensor = plain("lerp.Scalar"), plain("lerp.Tensor")
+    foreach("lerp", "Scalar", lerp_scalar)
+    foreach("lerp", "ScalarList", lerp_scalar)
+    foreach("lerp", "List", lerp_tensor)
     for name in ("addcmul", "addcdiv"):
-        fn = _plain(name)
-        _foreach(name, "Scalar", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
-        _foreach(name, "ScalarList", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
-    _foreach("norm", "Scalar", lambda x, ord=2, dtype=None: reductions.linalg_vector_norm(x, ord, dtype=dtype))
+        fn = plain(name)
+        foreach(name, "Scalar", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
+        foreach(name, "ScalarList", lambda x, a, b, value=1, fn=fn: fn(x, a, b, value=value))
+    foreach("norm", "Scalar", lambda x, ord=2, dtype=None: reductions.linalg_vector_norm(x, ord, dtype=dtype))
 
 
 _register()

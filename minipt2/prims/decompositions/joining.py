@@ -39,7 +39,7 @@ def constant_pad_nd(x: Value, pad: Ints, value: Any = 0) -> Value:
     return p.pad(x, tuple(lo), tuple(hi), number(value, x.dtype))
 
 
-def _padded_index(size: int, lo: int, hi: int, mode: str, device: torch.device) -> Value:
+def padded_index(size: int, lo: int, hi: int, mode: str, device: torch.device) -> Value:
     """For each place of a padded dimension, the place of the source it shows."""
     i = p.iota(size + lo + hi, -lo, 1, torch.int64, device)
     if mode == "replicate":
@@ -51,7 +51,7 @@ def _pad_by_index(x: Value, pad: Ints, mode: str) -> Value:
     for i in range(len(pad) // 2):
         lo, hi, dim = pad[2 * i], pad[2 * i + 1], x.ndim - 1 - i
         if lo or hi:
-            x = p.index_select(x, dim, _padded_index(x.shape[dim], lo, hi, mode, x.device))
+            x = p.index_select(x, dim, padded_index(x.shape[dim], lo, hi, mode, x.device))
     return x
 
 

@@ -155,3 +155,50 @@ def max_unpool(x: Value, indices: Value, output_size: Ints, *_: Ints) -> Value:
     zeros = p.full((rows, image), number(0, x.dtype), x.dtype, x.device)
     out = p.scatter(zeros, 1, p.reshape(indices, (rows, count)), p.reshape(x, (rows, count)))
     return p.reshape(out, (*lead, *output_size))
+
+
+def _random_starts(samples: Value, size: int, out: int, kernel: int, axis: int) -> Value:
+    """(n, c, out): where each window begins: steps of a constant fraction, rounded down, shifted by the sample; the last one at the end."""
+    n, c = samples.shape[:2]
+    shape = (n, c, out)
+    sample = p.broadcast_in_dim(p.reshape(p.slice(samples, (0, 0, axis), (n, c, axis + 1), (1, 1, 1)), (n, c)), shape, (0, 1))
+    if out == 1:
+        return p.full(shape, size - kernel, torch.int64, samples.device)
+    step = (size - kernel) / (out - 1)
+    i = p.broadcast_in_dim(p.iota(out, 0, 1, torch.int64, samples.device), shape, (2,))
+    start = p.trunc((p.convert(i, samples.dtype) + sample) * step) - p.trunc(sample * step)
+    return p.where(p.eq(i, out - 1), size - kernel, p.convert(start, torch.int64))
+
+
+def _fractional(x: Value, kernel: Ints, out: Ints, samples: Value, axes: Ints) -> tuple[Value, Value]:
+    n = len(kernel)
+    batch = x if x.ndim == n + 2 else p.reshape(x, (1, *x.shape))
+    lead, sizes = batch.shape[:2], batch.shape[2:]
+    total, flat, step = (*lead, *out, *kernel), None, 1
+    for d in reversed(range(n)):
+        starts = p.broadcast_in_dim(_random_starts(samples, sizes[d], out[d], kernel[d], axes[d]), total, (0, 1, 2 + d))
+        within = p.broadcast_in_dim(p.iota(kernel[d], 0, 1, torch.int64, x.device), total, (2 + n + d,))
+        place = (starts + within) * step
+        flat, step = place if flat is None else flat + place, step * sizes[d]
+    count, width = numel(out), numel(kernel)
+    image = p.reshape(batch, (*lead, numel(sizes)))
+    rows = p.reshape(flat, (*lead, count, width))
+    picked = p.reshape(p.gather(image, 2, p.reshape(flat, (*lead, count * width))), rows.shape)
+    best = p.argmax(picked, 3, True)
+    shape = (*x.shape[:x.ndim - n], *out)
+    return p.reshape(p.gather(picked, 3, best), shape), p.reshape(p.gather(rows, 3, best), shape)
+
+
+@rule("fractional_max_pool2d", library=True)
+def fractional_max_pool2d(x: Value, kernel_size: Ints, output_size: Ints, random_samples: Value) -> tuple[Value, Value]:
+    return _fractional(x, kernel_size, output_size, random_samples, (1, 0))
+
+
+@rule("fractional_max_pool3d", library=True)
+def fractional_max_pool3d(x: Value, kernel_size: Ints, output_size: Ints, random_samples: Value) -> tuple[Value, Value]:
+    return _fractional(x, kernel_size, output_size, random_samples, (0, 1, 2))
+
+
+@rule("fractional_max_pool2d_backward", "fractional_max_pool3d_backward", library=True)
+def fractional_max_pool_backward(grad: Value, x: Value, kernel_size: Ints, output_size: Ints, indices: Value) -> Value:
+    return scatter_flat(grad, indices, x.shape, len(output_size))

@@ -84,9 +84,10 @@ def min_dim(x: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
 def _extremum(best: Prim, position: Prim, x: Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
     if x.ndim == 0:
         return x, full_like(x, 0, torch.int64)
-    if x.dtype is torch.bool:
-        raise NoRule("arg-reduction of bool")
     dim = wrap_dim(dim, x.ndim)
+    if x.dtype is torch.bool:
+        x = _some(x, x.shape[dim:dim + 1])
+        return (p.any if best is p.amax else p.all)(x, (dim,), keepdim), position(p.convert(x, torch.uint8), dim, keepdim)
     return best(_some(x, x.shape[dim:dim + 1]), (dim,), keepdim), position(x, dim, keepdim)
 
 

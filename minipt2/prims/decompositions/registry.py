@@ -68,7 +68,8 @@ def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmat
                 compute = opmath_dtype(compute)
             return p.convert(fn(*prepare(xs, compute), *rest, **kwargs), out_dtype)
 
-        apply.__doc__, apply.__name__ = fn.__doc__, fn.__name__
+        apply.__doc__, apply.__name__, apply.__module__ = fn.__doc__, fn.__name__, fn.__module__
+        apply.operands, apply.kind, apply.opmath = operands, kind, opmath  # type: ignore[attr-defined]  read by the reference page
         rule(*names, library=library)(apply)
         return apply
 
