@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from .decompositions import complete, decompositions
-from .kinds import _overload_kind
 
 FORWARD_MODE = "forward-mode differentiation and autograd's own bookkeeping"
 OTHERS: tuple[tuple[str, str], ...] = (
