@@ -8,8 +8,11 @@ from .api import OptimizedModule, compile, counters, disable, is_compiling, rese
 from .backends import list_backends, register_backend
 from .config import config
 from .errors import BackendError, InvalidArgument, Minipt2Error, Unsupported
-from .report import explain
+from .report import explain, set_logs
 
 __version__ = "0.1.0"
 __all__ = ["BackendError", "InvalidArgument", "Minipt2Error", "OptimizedModule", "Unsupported", "compile", "config", "counters",
-           "disable", "explain", "is_compiling", "list_backends", "register_backend", "reset"]
+           "disable", "explain", "is_compiling", "list_backends", "register_backend", "reset", "set_logs"]
+
+if config.logs:
+    set_logs(*filter(None, config.logs.replace(" ", "").split(",")))

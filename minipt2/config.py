@@ -44,6 +44,8 @@ class Config:
     """Check IR invariants between passes (tests)."""
     max_fusion_size: int = 64
     """Most loop bodies fused into one kernel."""
+    logs: str = ""
+    """What ``set_logs`` is told at import: ``bytecode,graph,guards,breaks,recompiles,aot,prims,ir,code,perf`` or some of them."""
     memory_budget: float = 1.0
     """Between 1 (save for the backward what makes a step fastest) and 0 (save the least, compute the rest again): see ``aot_autograd.budget``."""
 
@@ -86,7 +88,7 @@ class Config:
 
     def identity(self) -> str:
         """All settings that decide what is made of a graph: part of every key of the cache."""
-        return repr(sorted((k, v) for k, v in self.__dict__.items() if not k.startswith(("cache", "disk_cache"))))
+        return repr(sorted((k, v) for k, v in self.__dict__.items() if not k.startswith(("cache", "disk_cache", "logs"))))
 
     def cache_path(self) -> Path:
         """Folder for compiled artifacts (not created here)."""

@@ -66,11 +66,13 @@ def make_plan(
     partitioner: ``partitioner(joint, kind) -> (forward, backward)``; default: minimum cut.
     Raises Unsupported where eager's meaning could not be kept, and whatever the compilers raise.
     """
-    joint = capture(gm, example_inputs)
+    with events.span("ahead-of-time trace"):
+        joint = capture(gm, example_inputs)
     random = draws_random_numbers(joint.graph)
     events.artifact("aot", "joint", joint.graph)
     if decompose is not None:
-        joint.graph = decompose(joint.graph)
+        with events.span("decomposition"):
+            joint.graph = decompose(joint.graph)
         events.artifact("aot", "decomposed", joint.graph)
     if joint.tangents:
         plan = _plan_training(joint, fw_compiler, bw_compiler or fw_compiler, partitioner or partition, kind)
@@ -126,7 +128,8 @@ def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
 def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, partitioner: Callable, kind: Kind) -> Plan:
     plan, updates = _base_plan(joint), len(joint.updates)
     tangents = [TensorMeta.of(n.meta["val"]) for n in _inputs(joint.graph) if n.meta.get("tangent")]
-    forward, backward = partitioner(joint.graph, kind)
+    with events.span("partition"):
+        forward, backward = partitioner(joint.graph, kind)
     results = output_node(forward.graph).args[0]
     inputs = _inputs(forward)
     returned, saved = results[updates:updates + joint.count], results[updates + joint.count:]

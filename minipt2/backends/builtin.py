@@ -42,7 +42,7 @@ def inductor(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled
     """Graphs made ahead of time, reduced to prims, compiled to fused loops in C."""
     from ..aot_autograd import compiled
     from . import stored
-    return compiled(gm, lambda: stored.plan(gm, example_inputs, f"graph{next(_names)}"))
+    return compiled(gm, lambda: stored.plan(gm, example_inputs, gm.meta.get("name") or f"graph{next(_names)}"))
 
 
 @register_backend

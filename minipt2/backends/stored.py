@@ -32,7 +32,7 @@ def plan(gm: fx.GraphModule, examples: Sequence[Any], name: str) -> Plan:
 def _key(gm: fx.GraphModule, examples: Sequence[Any]) -> str | None:
     """None where nothing is kept: the disk is not to be used, somebody wants to see every stage, or rules are not all ours."""
     foreign = any(not rule.__module__.startswith("minipt2.") for rule in prims.decompositions.values())
-    if not config.disk_cache or trace.listening() or foreign:
+    if not config.disk_cache or trace.listening("aot", "prims", "ir", "schedule", "scheduler", "codegen", "code", "fallback") or foreign:
         return None
     try:
         return cache.digest(*graph_key(gm, examples), sources_identity(_ROOMS), cache.toolchain_identity())

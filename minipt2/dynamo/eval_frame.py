@@ -90,7 +90,8 @@ class FrameCallback:
         with _lock:
             _tracing.depth = getattr(_tracing, "depth", 0) + 1
             try:
-                return self._compile(frame, record)
+                with trace.span(f"capture of {code.co_qualname}"):
+                    return self._compile(frame, record)
             finally:
                 _tracing.depth -= 1
 
@@ -103,10 +104,6 @@ class FrameCallback:
             if self.fullgraph:
                 raise skip.reason from skip
             return self._leave_alone(record, skip.reason)
-        except Unsupported as error:  # a backend's: a frame's own have become breaks
-            if self.fullgraph:
-                raise
-            return self._leave_alone(record, error)
         except Exception as error:
             if config.raise_internal_errors or self.fullgraph:
                 raise
@@ -114,8 +111,9 @@ class FrameCallback:
 
     def _keep(self, frame: Any, record: CodeRecord, compiled: Compiled) -> hook.Decision:
         name = record.code.co_qualname
-        guard = compile_guards(compiled.guards, frame.f_globals)
-        trace.artifact("guards", name, lambda: (record.code, compiled.guards))
+        with trace.span("guards"):
+            guard = compile_guards(compiled.guards, frame.f_globals)
+        trace.artifact("guards", name, lambda: (record.code, guard, compiled.gm))
         failed = guard.explain(frame.f_locals) if not guard.check(frame.f_locals) else None
         if failed is not None:
             if config.raise_internal_errors:
@@ -126,12 +124,12 @@ class FrameCallback:
         guard.on_death(_dropper(weakref.ref(record), weakref.ref(manager)))
         return hook.run(hook.GuardedCode(compiled.code, manager, name))
 
-    def _broke(self, reason: Unsupported) -> None:
+    def _broke(self, reason: Unsupported, inlined: bool) -> None:
         """Tell of a graph break, once: met in an inlined function it is met again when that function runs as its own frame."""
         place = reason.frames[-1] if reason.frames else None
         if place in self.broken:
             return
-        if len(reason.frames) > 1:
+        if inlined:
             self.broken.add(place)
         trace.count("breaks")
         trace.artifact("breaks", reason.code, reason)

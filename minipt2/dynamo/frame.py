@@ -53,8 +53,11 @@ class Compiled:
         self.code, self.guards, self.gm = code, guards, gm
 
 
-def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported], None]) -> Compiled:
-    """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure); ``broke`` is told of a break."""
+def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported, bool], None]) -> Compiled:
+    """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure).
+
+    ``broke(reason, inlined)`` is told of a break, and whether an inlined function met it, whose own frame will meet it again.
+    """
     name = frame.f_code.co_qualname
     breaks: dict[int, Unsupported] = {}
     for _ in range(MAX_ATTEMPTS):
@@ -108,7 +111,7 @@ class FrameTranslator(Translator):
     """The translator of the frame being compiled: it alone may break, so it also writes the code that follows."""
 
     def __init__(self, frame: Any, breaks: dict[int, Unsupported], backend: Backend, fullgraph: bool,
-                 broke: Callable[[Unsupported], None]):
+                 broke: Callable[[Unsupported, bool], None]):
         code = frame.f_code
         output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or ())
         super().__init__(output, code, frame.f_globals)
@@ -239,7 +242,7 @@ class FrameTranslator(Translator):
             cg.add("STORE_FAST", name)
         self._emit_modes(cg, modes)
         cg.clear_temps()
-        self.broke(reason)
+        self.broke(reason, self.hidden or len(reason.frames) > 1)
         return self._assemble(cg, self._broken(at, instr))
 
     def _emitter(self) -> Emitter:
@@ -336,7 +339,8 @@ class FrameTranslator(Translator):
         with preserved():
             torch._C._set_grad_enabled(self.output.state.grad)
             try:
-                return self.backend(gm, examples)
+                with trace.span(f"backend on {gm.meta['name']}"):
+                    return self.backend(gm, examples)
             except (Unsupported, BackendError):
                 raise
             except Exception as error:

@@ -253,7 +253,7 @@ def describe(value: Any) -> str:
     if isinstance(name, str):
         return f"{getattr(value, '__module__', None) or ''}.{name}".lstrip(".")
     if isinstance(value, (tuple, list)):
-        return "(" + ", ".join(map(describe, itertools.islice(value, 8))) + (", …)" if len(value) > 8 else ")")
+        return "(" + ", ".join(map(describe, itertools.islice(value, 8))) + (", …)" if len(value) > 8 else ",)" if len(value) == 1 else ")")
     try:
         text = repr(value) if type(value).__repr__ is not object.__repr__ else f"a {type(value).__name__}"
     except Exception:  # a class whose text needs more than is there, an int of too many digits

@@ -62,9 +62,10 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
         if device != "meta":  # no values, nothing to be fast at
             _warn_once(f"there are none for {device} tensors")
         return _eager(gm)
-    for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
-        run_pass(gm)
-    parts = split_static(gm) if inference and config.freeze else None
+    with trace.span("passes"):
+        for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
+            run_pass(gm)
+        parts = split_static(gm) if inference and config.freeze else None
     trace.artifact("prims", name, gm)
     prologue, main = parts or (None, gm)
     recipe = _recipe(main, name)
@@ -84,9 +85,12 @@ def load(recipe: Recipe, name: str = "graph") -> Compiled:
 
 def _load(recipe: Recipe, name: str) -> Compiled:
     trace.count("kernels", recipe.kernels)
+    trace.artifact("recipe", name, recipe)
     trace.artifact("code", f"{name}.c", lambda: "\n".join(recipe.c))
     trace.artifact("code", f"{name}.py", recipe.python)
-    call = _load_module(name, recipe.python, cache.compile_c(recipe.c), recipe.constants)
+    with trace.span("C compiler"):
+        library = cache.compile_c(recipe.c)
+    call = _load_module(name, recipe.python, library, recipe.constants)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
 
 
@@ -138,7 +142,7 @@ def _warn_once(message: str) -> None:
 # ------------------------------------------------------------------ one graph to code
 def _recipe(gm: fx.GraphModule, name: str) -> Recipe:
     key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity())
-    entry = cache.load_entry(key)
+    entry = None if trace.listening("ir", "schedule", "scheduler", "codegen", "fallback") else cache.load_entry(key)
     objects: dict[str, Any] = {}
     if entry is None:
         entry, objects = _generate(gm, name)
@@ -158,14 +162,17 @@ def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, 
     from .scheduler import schedule
     inputs = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
     before = trace.counters()["fallbacks"]
-    program = lower(gm, inputs)
+    with trace.span("lowering"):
+        program = lower(gm, inputs)
     fallbacks = trace.counters()["fallbacks"] - before
     program.name = name
     trace.artifact("ir", name, lambda: "\n\n".join(map(str, program.buffers)))
-    plan = schedule(program)
+    with trace.span("scheduling"):
+        plan = schedule(program)
     trace.artifact("schedule", name, plan)
-    source = c_openmp.generate(plan)
-    written = wrapper.generate(plan, source.kernels, name)
+    with trace.span("code generation"):
+        source = c_openmp.generate(plan)
+        written = wrapper.generate(plan, source.kernels, name)
     attributes, objects = _constants(gm, program.constants)
     objects.update(written.objects)
     entry = dict(c=units(source.functions, written.c), python=written.python, kernels=len(source.kernels), attributes=attributes,

@@ -1,30 +1,71 @@
-"""``explain(fn)(*args)``: run once under a listener and list graphs, operators, breaks, kernels and code."""
+"""``explain(fn)(*args)``: run once under listeners and list graphs, guards, kernels, breaks with their lines, fallbacks, times.
+
+Upstream: ``torch._dynamo.explain`` and its ``ExplainOutput``.
+"""
 from __future__ import annotations
 
+import html
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any, Callable, Iterable
 
 import torch
 
 from .. import api, trace
 from ..errors import Unsupported
+from .text import target_name
+
+_LISTED = 12
+"""Operators named in a line; the rest is counted."""
+
+
+@dataclass
+class GraphReport:
+    """One captured graph: what was captured, under which checks it runs, what was generated for it."""
+
+    name: str
+    module: torch.fx.GraphModule
+    function: str = ""
+    """The user's function whose frame it is."""
+    guards: list[str] = field(default_factory=list)
+    """Every check before it runs, in order."""
+    kernels: int = 0
+    """Generated loops, forward and backward."""
+    eager_kernels: list[str] = field(default_factory=list)
+    """Operators that fell back to an eager kernel, and why."""
+
+    @property
+    def ops(self) -> Counter[str]:
+        """How often each function is called."""
+        return Counter(target_name(n.target) for n in self.module.graph.nodes if n.op in ("call_function", "call_method"))
 
 
 @dataclass
 class Explanation:
-    """What one call compiled. Print it."""
+    """What one call compiled. Print it, or let a notebook show it."""
 
-    graphs: list[torch.fx.GraphModule] = field(default_factory=list)
+    reports: list[GraphReport] = field(default_factory=list)
     breaks: list[Unsupported] = field(default_factory=list)
-    guards: list[Any] = field(default_factory=list)
+    """Code, reason, advice and the user's lines (``frames``) of each."""
+    skipped: list[tuple[str, Unsupported | str]] = field(default_factory=list)
+    """(function, reason) of frames that run eagerly, whole."""
+    recompiles: list[tuple[str, str]] = field(default_factory=list)
+    """(function, check that failed, with what was expected and found)."""
     code: list[tuple[str, str]] = field(default_factory=list)
     """(name, text) of every generated source: C and wrapper modules."""
+    warnings: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of each stage, without the stages it called."""
     counters: dict[str, int] = field(default_factory=dict)
 
     @property
+    def graphs(self) -> list[torch.fx.GraphModule]:
+        return [report.module for report in self.reports]
+
+    @property
     def graph_count(self) -> int:
-        return len(self.graphs)
+        return len(self.reports)
 
     @property
     def break_count(self) -> int:
@@ -32,50 +73,114 @@ class Explanation:
 
     def ops(self, graph: int) -> Counter[str]:
         """How often each function is called in a captured graph."""
-        calls = (n for n in self.graphs[graph].graph.nodes if n.op in ("call_function", "call_method"))
-        return Counter(n.target if isinstance(n.target, str) else getattr(n.target, "__name__", str(n.target)) for n in calls)
+        return self.reports[graph].ops
 
+    # -- listening -------------------------------------------------------------------------------------------------
     def listen(self, stage: str, name: str, payload: Any) -> None:
         if stage == "graph":
-            self.graphs.append(payload)
+            self.reports.append(GraphReport(name, payload))
+        elif stage == "guards":
+            _, guard, gm = payload
+            for report in self.reports:
+                if report.module is gm:
+                    report.function, report.guards = name, [str(check) for check in guard.checks]
+        elif stage == "recipe":
+            self._of(name).kernels += payload.kernels
+        elif stage == "fallback":
+            self.reports[-1].eager_kernels.append(f"{name}: {payload}")
         elif stage == "breaks":
             self.breaks.append(payload)
-        elif stage == "guards":
-            self.guards.append(payload)
+        elif stage == "skipped":
+            self.skipped.append((name, payload[1]))
+        elif stage == "recompiles":
+            self.recompiles += [(name, reason) for reason in payload[1]]
         elif stage == "code":
             self.code.append((name, str(payload)))
+        elif stage == "perf":
+            stage = name.split(" of ")[0].split(" on ")[0]
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + payload.own
 
-    def __str__(self) -> str:
+    def _of(self, name: str) -> GraphReport:
+        """The graph that generated code with this name belongs to; a backend that renames has made it of the last one."""
+        return next((r for r in self.reports if name.startswith(f"{r.name}_")), self.reports[-1])
+
+    # -- showing ---------------------------------------------------------------------------------------------------
+    def summary(self) -> str:
         parts = [(self.graph_count, "graph"), (self.break_count, "break"), (self.counters.get("kernels", 0), "kernel"),
                  (self.counters.get("fallbacks", 0), "fallback")]
-        lines = [", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in parts)]
-        for k, _ in enumerate(self.graphs):
-            ops = self.ops(k)
-            lines.append(f"graph {k}: {sum(ops.values())} ops: " + ", ".join(f"{name} x{n}" for name, n in ops.most_common(12)))
-        # a break inside an inlined function is met again when that function's own frame is captured: told once
-        for text, n in Counter(map(str, self.breaks)).items():
-            lines.append(f"break{f' (met {n} times)' * (n > 1)}: {text}")
+        return ", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in parts)
+
+    def __str__(self) -> str:
+        lines = [self.summary()]
+        for k, report in enumerate(self.reports):
+            lines.append(f"graph {k}: {sum(report.ops.values())} ops: {_listed(report.ops)}")
+            lines.append(f"  of {report.function}; {len(report.guards)} guards; {report.kernels} kernels")
+            lines += [f"  eager kernel {text}" for text in report.eager_kernels]
+        lines += [f"break: {reason}" for reason in self.breaks]
+        lines += [f"runs eagerly: {name}: {reason}" for name, reason in self.skipped]
+        lines += [f"compiled again: {name}: {reason}" for name, reason in self.recompiles]
+        lines += [f"warning: {text}" for text in self.warnings]
         if self.code:
             lines.append("code: " + ", ".join(f"{name} ({text.count(chr(10)) + 1} lines)" for name, text in self.code)
-                         + "; the text is in .code, the captured graphs are in .graphs")
+                         + "; the text is in .code, the captured graphs are in .graphs, their guards in .reports")
+        if self.seconds:
+            lines.append("seconds: " + ", ".join(f"{name} {s:.2f}" for name, s in self.seconds.items()))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Tables for a notebook."""
+        graphs = [(k, r.function, sum(r.ops.values()), _listed(r.ops), len(r.guards), r.kernels, "; ".join(r.eager_kernels))
+                  for k, r in enumerate(self.reports)]
+        tables = [f"<p>{html.escape(self.summary())}</p>",
+                  _table(("graph", "function", "ops", "most often", "guards", "kernels", "eager kernels"), graphs)]
+        if self.breaks:
+            tables.append(_table(("break", "reason", "where", "line", "what to do"), [_break_row(reason) for reason in self.breaks]))
+        told = [("runs eagerly", *pair) for pair in self.skipped] + [("compiled again", *pair) for pair in self.recompiles]
+        told += [("warning", "", text) for text in self.warnings]
+        if told:
+            tables.append(_table(("", "function", "reason"), told))
+        return "\n".join(tables)
+
+
+def _listed(ops: Counter[str]) -> str:
+    text = ", ".join(f"{name} x{n}" for name, n in ops.most_common(_LISTED))
+    return text + f", {len(ops) - _LISTED} others" * (len(ops) > _LISTED)
+
+
+def _break_row(reason: Unsupported) -> tuple[str, ...]:
+    where = reason.frames[-1] if reason.frames else None
+    place = (f"{where.file}:{where.line} in {where.function}", where.text) if where else ("", "")
+    return (f"{reason.code} {reason.title}", reason.reason, *place, reason.advice)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    def row(cells: Iterable[Any], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+    return "\n".join(["<table>", row(header, "th"), *(row(cells, "td") for cells in rows), "</table>"])
+
+
+_STAGES = ("graph", "guards", "recipe", "fallback", "breaks", "skipped", "recompiles", "code", "perf")
 
 
 def explain(fn: Callable, **settings: Any) -> Callable[..., Explanation]:
     """``explain(fn)(*args)`` compiles ``fn`` anew (``settings`` as for ``compile``), calls it once and says what happened.
 
-    ``fn`` may be plain or already compiled. The call's result is dropped; its side effects happen.
+    ``fn`` may be plain or already compiled. The call's result is dropped; its side effects happen. Warnings of the call are kept in the
+    explanation instead of being shown. A backward graph is compiled when a backward first runs: it is in the explanation of an ``fn``
+    that calls ``backward()``.
     """
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()
         target = getattr(fn, "_orig_mod", getattr(fn, "__wrapped__", fn))
         before = trace.counters()
-        unsubscribe = trace.subscribe(found.listen)
+        unsubscribe = trace.subscribe(found.listen, *_STAGES)
         try:
-            api.compile(target, **settings)(*args, **kwargs)
+            with warnings.catch_warnings(record=True) as caught:
+                api.compile(target, **settings)(*args, **kwargs)
         finally:
             unsubscribe()
+        found.warnings = [str(w.message) for w in caught]
         found.counters = {k: v - before.get(k, 0) for k, v in trace.counters().items()}
         return found
     return run

@@ -176,7 +176,7 @@ def test_aliases():
     same, other = guard_on(Guard(X, "ALIAS", Y)), guard_on(Guard(X, "NOT_ALIAS", Y))
     assert same({"x": a, "y": a}) and not same({"x": a, "y": b})
     assert other({"x": a, "y": b}) and not other({"x": a, "y": a})
-    assert same.explain({"x": a, "y": b}) == "L['x']: object L['y'], found (1)"
+    assert same.explain({"x": a, "y": b}) == "L['x']: object L['y'], found (1,)"
 
 
 # ---- sources -----------------------------------------------------------------------------------------------------
