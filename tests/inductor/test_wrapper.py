@@ -18,7 +18,7 @@ def compiled(module, *inputs, inference=True):
     """(function of a list of all arguments, these arguments, wrapper texts)."""
     gm, args = inference_graph(module, *inputs)
     texts = []
-    unsubscribe = trace.subscribe(lambda stage, name, payload: texts.append(str(payload)) if name.endswith(".py") else None)
+    unsubscribe = trace.subscribe(lambda stage, name, payload: texts.append(str(payload)) if name.endswith(".py") else None, "code")
     try:
         fn = compile_graph(gm, [n.meta["val"] for n in gm.graph.nodes if n.op == "placeholder"], inference=inference)
     finally:
