@@ -17,7 +17,7 @@ from ..prims.calls import calls
 from ..prims.tracing import trace
 
 
-CASES = [(name, "train") for name in models.NAMES if name != "resnet50"] + [(name, "infer") for name in ("resnet50", "mobilenetv2", "gpt2", "vit")]
+CASES = [(name, "train") for name in models.NAMES if name != "resnet50"] + [(name, "infer") for name in ("resnet50", "gpt2", "vit")]
 
 
 @pytest.mark.parametrize("name,phase", CASES)

@@ -214,3 +214,11 @@ def test_extrema_of_nothing_are_left_to_eager(fn):
     compiled = minipt2.compile(lambda x: fn(x) + 1)
     with pytest.raises((RuntimeError, IndexError), match="reduction dim"):
         compiled(torch.empty(0, 3))
+
+
+def test_max_of_bools_is_any_and_the_first_true():
+    x = torch.tensor([[False, True, True], [False, False, False]])
+    gm, eager = trace(lambda x: (*x.max(1), *x.min(1)), x)
+    ours = expand(gm)
+    assert not [n for n in ours.graph.nodes if "fallback" in n.meta]
+    assert all(torch.equal(a, b) for a, b in zip(ours(x), eager, strict=True))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Callable, Sequence
 
-import torch
-
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
