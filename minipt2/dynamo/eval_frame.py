@@ -171,7 +171,9 @@ class FrameCallback:
 def _dropper(record: "weakref.ref[CodeRecord]", manager: "weakref.ref[hook.GuardManager]") -> Callable[[], None]:
     """Drops one entry when an object it was made for dies."""
 
-    def drop() -> None:
+    def drop(at_exit: Callable[[], bool] = sys.is_finalizing) -> None:
+        if at_exit():  # our modules are half gone
+            return
         owner, dead = record(), manager()
         if owner is None or dead is None:
             return

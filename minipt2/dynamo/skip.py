@@ -84,7 +84,7 @@ def check_inline(fn: Any) -> None:
     real = getattr(fn, "fn", None)
     if code in _disabled or getattr(real, "_minipt2_disable", False):
         unsupported("MP305", f"{getattr(real, '__qualname__', code.co_qualname)} is disabled for capture", "remove minipt2.disable, or call it outside")
-    module = fn.get_globals().get("__name__", "")
+    module = fn.get_globals().get("__name__") or ""
     if module.startswith(NEVER_INLINE) and _matches(module):
         unsupported("MP303", f"call of {module}.{code.co_qualname}", "move this call out of the compiled code")
     if code.co_filename.startswith(_OWN) and not code.co_filename.startswith(_USER_PARTS) and code not in _allowed:

@@ -16,7 +16,8 @@ from .bytecode import Instruction, decode
 from .per_code import PerCode
 from .variables.base import ObservedException, Variable, unsupported
 from .variables.constant import ConstantVariable
-from .variables.functions import CellVariable, GeneratorVariable, bind_arguments
+from .variables.functions import CellVariable, bind_arguments
+from .variables.generators import GeneratorVariable
 
 if TYPE_CHECKING:
     from .output_graph import OutputGraph

@@ -644,3 +644,25 @@ def test_exceptions_that_outlive_the_frame():
     found = type(error), error.args, error.n, error.note, type(error.__cause__), error.__cause__.args, error.__suppress_context__
     assert found == (Refused, (7,), 7, "kept", ValueError, (3,), True), found
     assert error.__context__ is error.__cause__
+
+
+def test_lengths_that_c_code_computes():
+    import array
+
+    def f(x, items):
+        try:
+            return x + len(items)
+        except TypeError:
+            return x - 1
+    with config.patch(raise_internal_errors=True):
+        found = optimize(f, lambda gm, examples: gm.forward)(X, array.array("i", [1, 2]))
+    torch.testing.assert_close(found, X + 2)
+
+
+def test_globals_of_a_function_may_have_no_name():
+    names = {"torch": torch}
+    exec("def inner(x):\n    return x * 2\ndef f(x):\n    return inner(x) + 1\n", names)
+    del names["__builtins__"]
+    with config.patch(raise_internal_errors=True):
+        found = optimize(names["f"], lambda gm, examples: gm.forward, fullgraph=True)(X)
+    torch.testing.assert_close(found, X * 2 + 1)

@@ -80,7 +80,7 @@ def get_yield_from_iter(tx, instr) -> None:
 @op("SEND")
 def send(tx, instr) -> None:
     """``yield from``: pass a value to the inner iterator; at its end go on with what it returned."""
-    from ..variables.functions import GeneratorVariable
+    from ..variables.generators import GeneratorVariable
 
     value = tx.pop()
     inner = tx.stack[-1]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from ..variables.base import ObservedException, Variable, unsupported
+from ..variables.base import ObservedException, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.exceptions import observed
 from ..variables.functions import ContextExitVariable

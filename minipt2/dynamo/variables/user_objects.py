@@ -342,6 +342,8 @@ class UserObjectVariable(Variable):
             return self.special(tx, "__len__", []).as_python_constant()
         if self.payload is not None:
             return self.payload.length(tx)
+        if lookup(self.cls, "__len__") is not MISSING:
+            unsupported("MP205", f"len() of {self.describe()}")
         raise observed(TypeError, f"object of type {self.cls.__name__!r} has no len()")
 
     # -- after the graph -------------------------------------------------------------------------------------------
