@@ -189,6 +189,8 @@ class _Functionalizer:
     def evaluate(self, node: fx.Node) -> None:
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
         with self.fake_mode, torch.no_grad():
+            if node.target is aten.as_strided_scatter.default:  # refuses what requires grad and has gaps, whatever the mode
+                args = (args[0].detach(), *args[1:])
             node.meta["val"] = node.target(*args, **kwargs)
 
     # -- writing ----------------------------------------------------------------------------------------------------

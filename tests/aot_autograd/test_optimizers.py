@@ -1,7 +1,9 @@
 """Optimiser steps as graphs: parameters and state written under no_grad, single tensors, foreach and fused."""
 import pytest
 import torch
+from torch import nn
 
+import minipt2
 from minipt2.aot_autograd import aot_eager
 from minipt2.config import config
 
@@ -44,3 +46,50 @@ def test_optimizer_step(step):
         expected, found = step(*eager), run(*ours)
     torch.testing.assert_close([*ours, *found], [*eager, *expected])
     assert ours[0].requires_grad and ours[0].is_leaf and ours[0]._version > 0
+
+
+OPTIMIZERS = {
+    "sgd": lambda params, **how: torch.optim.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True, **how),
+    "adam": lambda params, **how: torch.optim.Adam(params, lr=0.01, **how),
+    "adamw": lambda params, **how: torch.optim.AdamW(params, lr=0.01, amsgrad=True, **how),
+}
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_compiled_steps(name, foreach):
+    """One graph for the step that makes the state, one for all others, no break; parameters, state and step counters as in eager."""
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+        optimizer = OPTIMIZERS[name](module.parameters(), foreach=foreach)
+        minipt2.reset()
+        step = minipt2.compile(optimizer.step, backend="aot_eager", fullgraph=True) if compiled else optimizer.step
+        for k in range(4):
+            module.zero_grad()
+            module(torch.linspace(-1, 1 + k, 8).view(2, 4)).square().sum().backward()
+            step()
+        results.append(([p.detach() for p in module.parameters()], [[v for v in s.values() if v is not None] for s in optimizer.state.values()]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
+    counted = minipt2.counters()
+    assert (counted["graphs"], counted["breaks"]) == (2, 0)
+
+
+def test_state_under_a_tensor_that_was_not_there():
+    """What a dict keyed by tensors lacks is guarded: the second step finds the state that the first one made."""
+    def step(state, p):
+        if p not in state:
+            state[p] = torch.zeros(3)
+        state[p].add_(1)
+        p.add_(state[p])
+    first, second = torch.ones(3), torch.ones(3)
+    expected, found = {}, {}
+    run = minipt2.compile(step, backend="eager")
+    for p in (first, first, second, first):
+        step(expected, p)
+    results = [first.clone(), second.clone()]
+    first.fill_(1), second.fill_(1)
+    for p in (first, first, second, first):
+        run(found, p)
+    torch.testing.assert_close([first, second, *found.values()], [*results, *expected.values()])

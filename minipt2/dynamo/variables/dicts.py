@@ -44,7 +44,7 @@ def key_of(tx, var: Variable) -> Any:
     if real is not None and type(real).__hash__ is object.__hash__:
         return real  # an existing object hashed by identity (a module, a plain user object)
     if isinstance(var, TensorVariable):
-        return IdKey(var)
+        return IdKey(var) if var.real is None else var.real
     if isinstance(var, ContainerVariable) and var.python_type().__hash__ is None:
         raise observed(TypeError, f"unhashable type: {var.python_type().__name__!r}")
     if isinstance(var, TupleVariable):
@@ -117,7 +117,8 @@ class DictVariable(ContainerVariable):
         return builder.wrap(self._tx, key, None if is_literal(key) else self._key_source(key))
 
     def _key_source(self, key: Any):
-        return DictKeySource(self.source, (keys_of(self.real).index(key),))
+        place = next(i for i, k in enumerate(keys_of(self.real)) if k is key)  # == of two tensors is no bool
+        return DictKeySource(self.source, (place,))
 
     def _value(self, key: Any) -> Variable:
         if key not in self._seen:
@@ -142,10 +143,14 @@ class DictVariable(ContainerVariable):
         if isinstance(k, IdKey):
             return None  # made while tracing: an existing dict cannot hold it
         if not dict.__contains__(self.real, k):
+            if isinstance(key, TensorVariable):  # which tensor of this kind it is was not asked so far
+                tx.output.guard(key.source, "ID", k)
             tx.output.guard(self.source, "NOT_CONTAINS", k)
             return None
         if not is_literal(k):
             tx.output.guard(self.source, "DICT_KEYS", tuple(keys_of(self.real)))
+        if isinstance(key, TensorVariable):
+            self._key(k)  # guards that a tensor found by another path is the key
         return self._value(k)
 
     def _put(self, k: Any, key: Variable, value: Variable) -> None:

@@ -124,6 +124,9 @@ class TensorVariable(Variable):
             return tx.constant(self.value.type())
         if name == "requires_grad_":
             return self._requires_grad(tx, args, kwargs)
+        if name == "addcdiv_" and isinstance(kwargs.get("value"), TensorVariable):  # a number, which eager reads from the tensor
+            change = tx.output.call(tx, torch.mul, [tx.output.call(tx, torch.div, args, {}), kwargs["value"]], {})
+            return self.call_method(tx, "add_", [change], {})
         if name == "register_hook":
             from .autograd_function import register_hook
 

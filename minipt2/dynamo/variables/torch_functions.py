@@ -306,8 +306,27 @@ for _path in ("manual_seed", "seed", "initial_seed", "get_rng_state", "set_rng_s
               "random.get_rng_state", "random.set_rng_state", "cuda.manual_seed", "cuda.manual_seed_all", "cuda.synchronize",
               "cuda.empty_cache", "save", "load", "set_default_dtype", "set_default_device", "set_num_threads", "set_printoptions",
               "use_deterministic_algorithms", "set_float32_matmul_precision", "set_grad_enabled_", "frombuffer",
-              "_dynamo.graph_break", "utils.data.get_worker_info", "cuda.memory_allocated", "cuda.stream", "from_dlpack"):  # fmt: skip
+              "utils.data.get_worker_info", "cuda.memory_allocated", "cuda.stream", "from_dlpack"):  # fmt: skip
     handles(*named(_path))(_refuse("MP312", f"torch.{_path}", "call it outside the compiled code"))
+@handles(torch._foreach_addcdiv_)
+def _foreach_addcdiv_(tx, tensors, numerators, denominators, scalars=None, **kwargs):
+    """With its scalars in a tensor (Adam's step sizes), which the operator would read while tracing: element by element."""
+    given = [tensors, numerators, denominators]
+    if not isinstance(scalars, TensorVariable):
+        return tx.output.call(tx, torch._foreach_addcdiv_, given + [scalars] * (scalars is not None), kwargs)
+    for k, (target, *fraction) in enumerate(zip(*(v.iterate(tx) for v in given))):
+        target.call_method(tx, "addcdiv_", fraction, {"value": tx.output.call(tx, torch.select, [scalars, const(0), const(k)], {})})
+    return const(None)
+
+
+@handles(*named("_dynamo.graph_break"))
+def _graph_break(tx):
+    """A break, but where ``torch.optim`` asks for one: for the sake of a compiler that would keep the gradients of a step."""
+    if tx.f_globals.get("__name__") != "torch.optim.optimizer":
+        unsupported("MP312", "torch._dynamo.graph_break")
+    return const(None)
+
+
 for _path in ("autograd.grad", "autograd.backward", "autograd.functional.jacobian", "autograd.functional.hessian"):
     handles(*named(_path))(_refuse("MP317", f"torch.{_path}", "differentiate outside the compiled code"))
 for _path in ("vmap", "func.vmap", "func.grad", "func.grad_and_value", "func.vjp", "func.jvp", "func.jacrev", "func.jacfwd",
