@@ -659,10 +659,23 @@ def test_lengths_that_c_code_computes():
     torch.testing.assert_close(found, X + 2)
 
 
-def test_globals_of_a_function_may_have_no_name():
+def test_functions_of_no_module():
     names = {"torch": torch}
-    exec("def inner(x):\n    return x * 2\ndef f(x):\n    return inner(x) + 1\n", names)
-    del names["__builtins__"]
+    exec("""class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+def inner(x):
+    return Twice.apply(x)
+
+def f(x):
+    return inner(x) + 1
+""", names)
     with config.patch(raise_internal_errors=True):
         found = optimize(names["f"], lambda gm, examples: gm.forward, fullgraph=True)(X)
     torch.testing.assert_close(found, X * 2 + 1)

@@ -45,7 +45,7 @@ class AutogradApplyVariable(Variable):
             unsupported("MP314", f"{self.cls.__name__}.apply with arguments that are neither tensors nor constants")
         for name in ("forward", "backward", "setup_context", "vjp"):
             function = undecorated(getattr(self.cls, name, None))
-            if isinstance(function, types.FunctionType) and not function.__module__.startswith("torch."):
+            if isinstance(function, types.FunctionType) and not (function.__module__ or "").startswith("torch."):
                 check_pure(tx, function, f"{self.cls.__name__}.{name}")
         return tx.output.call(tx, caller(self.cls), args, {})
 
