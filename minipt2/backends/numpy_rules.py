@@ -71,6 +71,7 @@ rules.update(
     add=np.add, sub=np.subtract, mul=np.multiply, div=np.true_divide, floordiv=np.floor_divide, eq=np.equal, ne=np.not_equal, lt=np.less,
     le=np.less_equal, gt=np.greater, ge=np.greater_equal, shift_left=np.left_shift, shift_right=np.right_shift,
     where=lambda cond, a, b: np.where(cond, a, b), bitcast=lambda x, dtype: np.ascontiguousarray(x).view(dtype),
+    convert=lambda x, dtype: x.astype(dtype),
 )
 
 
@@ -95,11 +96,6 @@ def pow_(a: Any, b: Any) -> Array:
         return np.power(a, b)
     unit = np.where(np.equal(a, 1), 1, np.where(np.equal(a, -1), 1 - 2 * np.remainder(b, 2), 0))
     return np.where(np.less(b, 0), unit, np.power(a, np.maximum(b, 0)))
-
-
-@rule
-def convert(x: Array, dtype: np.dtype) -> Array:
-    return x.astype(dtype)
 
 
 # ------------------------------------------------------------------ views, data movement, creation
@@ -172,8 +168,60 @@ def index_put(x: Array, indices: Sequence[Array | None], values: Array, accumula
     return out
 
 
+_HOW: dict[str, tuple[Any, Callable[[np.dtype], Any]]] = {
+    "sum": (np.add, lambda dtype: 0), "mean": (np.add, lambda dtype: 0), "prod": (np.multiply, lambda dtype: 1),
+    "amax": (np.maximum, lambda dtype: -np.inf if dtype.kind == "f" else np.iinfo(dtype).min),
+    "amin": (np.minimum, lambda dtype: np.inf if dtype.kind == "f" else np.iinfo(dtype).max),
+}
+
+
+@rule
+def scatter_reduce(x: Array, dim: int, index: Array, src: Array, how: str, include_self: bool) -> Array:
+    out, (combine, start) = x.copy(), _HOW[how]
+    at: list[Array] = list(np.indices(index.shape, sparse=True))
+    at[dim] = index
+    if not include_self:
+        out[tuple(at)] = start(x.dtype)
+    combine.at(out, tuple(at), src[tuple(map(slice, index.shape))])
+    if how != "mean":
+        return out
+    count = np.full(x.shape, int(include_self))
+    np.add.at(count, tuple(at), 1)
+    return (np.true_divide if x.dtype.kind == "f" else np.floor_divide)(out, np.maximum(count, 1))
+
+
+# ------------------------------------------------------------------ order
+@rule
+def sort(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
+    """Backwards and back again, so that equal elements keep their order when descending too."""
+    places = np.argsort(np.flip(x, dim) if descending else x, dim, kind="stable")
+    places = x.shape[dim] - 1 - np.flip(places, dim) if descending else places
+    return np.take_along_axis(x, places, dim), places
+
+
+@rule
+def searchsorted(ordered: Array, values: Array, right: bool) -> Array:
+    side = "right" if right else "left"
+    if ordered.ndim == 1:
+        return np.searchsorted(ordered, values, side)
+    rows = zip(ordered.reshape(-1, ordered.shape[-1]), values.reshape(-1, values.shape[-1]), strict=True)
+    return np.array([np.searchsorted(a, v, side) for a, v in rows], np.int64).reshape(values.shape)
+
+
+def _running(beats: Any) -> Callable[[Array, int], tuple[Array, Array]]:
+    def fn(x: Array, dim: int) -> tuple[Array, Array]:
+        best, places = np.moveaxis(x, dim, 0).copy(), np.zeros(np.moveaxis(x, dim, 0).shape, np.int64)
+        for i in range(1, len(best)):
+            wins = beats(best[i], best[i - 1]) | (best[i] != best[i])
+            best[i], places[i] = np.where(wins, best[i], best[i - 1]), np.where(wins, i, places[i - 1])
+        return np.moveaxis(best, 0, dim), np.moveaxis(places, 0, dim)
+    return fn
+
+
 # ------------------------------------------------------------------ reductions, scans, contractions
 rules.update(
+    cummax=_running(np.greater_equal), cummin=_running(np.less_equal), logcumsumexp=lambda x, dim: np.logaddexp.accumulate(x, dim),
+    cumprod=lambda x, dim: np.cumprod(x, dim, dtype=x.dtype), gcd=np.gcd, frexp=np.frexp,
     sum=lambda x, dims, keepdim: np.sum(x, tuple(dims), dtype=x.dtype, keepdims=keepdim),
     prod=lambda x, dims, keepdim: np.prod(x, tuple(dims), dtype=x.dtype, keepdims=keepdim),
     amax=lambda x, dims, keepdim: np.max(x, tuple(dims), keepdims=keepdim),
@@ -188,10 +236,8 @@ rules.update(
 
 @rule
 def var_mean(x: Array, dims: Ints, correction: float, keepdim: bool) -> tuple[Array, Array]:
-    dims = tuple(dims)
-    mean = np.mean(x, dims, keepdims=True)
-    count = math.prod(x.shape[d] for d in dims)
-    total = np.sum(np.square(x - mean), dims, keepdims=keepdim)
+    dims, count = tuple(dims), math.prod(x.shape[d] for d in dims)
+    total = np.sum(np.square(x - np.mean(x, dims, keepdims=True)), dims, keepdims=keepdim)
     return np.true_divide(total, np.asarray(max(count - correction, 0), x.dtype)), np.mean(x, dims, keepdims=keepdim)
 
 
