@@ -22,6 +22,7 @@ ALLOWED: dict[str, str] = {
     "torch.amp.autocast_mode._enter_autocast": "autocast regions inside captured graphs",
     "torch.amp.autocast_mode._exit_autocast": "autocast regions inside captured graphs",
     "torch._foreach_copy_": "several write-backs by one call",
+    "torch._foreach_addcdiv_": "what torch.optim calls with its step sizes in a tensor: handled on its own",
     "torch._C._len_torch_function_stack": "guard: code traced without function modes must not run under one",
     "torch._C._len_torch_dispatch_stack": "guard: the same for dispatch modes",
     "torch._C._are_functorch_transforms_active": "guard: the same for vmap and grad",
