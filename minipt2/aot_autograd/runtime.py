@@ -205,11 +205,14 @@ class Compiled(torch.autograd.Function):
 
 
 def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
-    """``given`` in the strides that the backward was compiled for; zeros where the output was not used."""
+    """``given`` in the strides that the backward was compiled for, its memory holding its values; zeros where the output was not used."""
     if given is None:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
-    if same_strides(like.shape, given.stride(), like.stride()):
+    dense = given.layout is torch.strided
+    if dense and same_strides(like.shape, given.stride(), like.stride()) and not (
+            given.is_neg() or given.is_conj() or given._is_zerotensor()):
         return given
+    given = given if dense else given.to_dense()
     with torch.no_grad():
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(given)
 

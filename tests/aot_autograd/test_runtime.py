@@ -349,3 +349,35 @@ def test_inputs_with_a_history_and_gaps_in_memory(view, written):
         return out.detach(), given.detach(), a.grad
 
     torch.testing.assert_close(outcome(minipt2.compile(fn)), outcome(fn))
+
+
+class Gradient(torch.autograd.Function):
+    """Gives back what ``make`` makes of its gradient."""
+
+    @staticmethod
+    def forward(ctx, x, make):
+        ctx.make = make
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.make(grad), None
+
+
+TANGENTS = {
+    "negated": lambda g: torch._neg_view(g.clone()), "without memory": lambda g: torch._efficientzerotensor(g.shape),
+    "sparse": lambda g: g.to_sparse(), "expanded": lambda g: torch.ones(1, 1).expand(g.shape), "transposed": lambda g: g.t().clone().t(),
+}
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+def test_odd_gradients_of_outputs(name):
+    def gradient(call):
+        a = torch.linspace(-1, 1, 12).reshape(3, 4).requires_grad_()
+        (Gradient.apply(call(a), TANGENTS[name]) * torch.arange(12.0).reshape(3, 4)).sum().backward()
+        return a.grad.to_dense()
+
+    def fn(t):
+        return t * 2
+
+    torch.testing.assert_close(gradient(minipt2.compile(fn)), gradient(fn))
