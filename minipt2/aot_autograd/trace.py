@@ -28,6 +28,8 @@ from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
 from .statistics import corrected
 
 _DEVICE_QUERY = torch.ops.prim.device.default
+# Autograd conjugates a number like a tensor, which few overloads take when they are called: what such a number is then.
+_NUMBERS = {complex: torch.complex128, float: torch.float64, int: torch.int64}
 _LIFTS = (aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
 
 
@@ -136,6 +138,9 @@ class Tracer(TorchDispatchMode):
             return func(*args, **kwargs)
         if func in METADATA_OPS:
             return self._change_metadata(func, args, kwargs)
+        if args and type(args[0]) in _NUMBERS and not _tensors(args) and str(func._schema.arguments[0].type) == "Tensor":
+            with self:
+                args = (aten.scalar_tensor.default(args[0], dtype=_NUMBERS[type(args[0])]), *args[1:])
         node_args, node_kwargs = map_aggregate((args, kwargs), self._to_node)
         if func not in _LIFTS and any(not isinstance(a, FakeTensor) for a in _tensors(args)):
             args, kwargs = map_aggregate((args, kwargs), self.fake)

@@ -381,3 +381,34 @@ def test_odd_gradients_of_outputs(name):
         return t * 2
 
     torch.testing.assert_close(gradient(minipt2.compile(fn)), gradient(fn))
+
+
+def real_part_written(z):
+    y = z * 1
+    y.real.mul_(3)
+    return y.abs()
+
+
+def written_through_conj(z):
+    y = z * 1
+    y.conj().mul_(1j)
+    return (y * 2).imag
+
+
+COMPLEX = {
+    "times a number": lambda z: ((z + 1) * 1j).imag, "exp": lambda z: torch.exp(1j * z.real).real, "conj": lambda z: (z.conj() * (z + 1)).imag,
+    "real part written": real_part_written, "written through conj": written_through_conj, "mm": lambda z: (z @ z.mH).abs(),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name):
+    def outcome(call):
+        z = torch.linspace(-1, 1, 18).reshape(3, 3, 2).requires_grad_()
+        out = call(torch.view_as_complex(z))
+        (out * torch.arange(9.0).reshape(3, 3)).sum().backward()
+        return out.detach(), z.grad
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "minipt2")
+        torch.testing.assert_close(outcome(minipt2.compile(COMPLEX[name])), outcome(COMPLEX[name]))
