@@ -136,7 +136,18 @@ class OutputGraph:
         if value.is_conj() or value.is_neg():
             unsupported("MP310", "a tensor with a pending conjugation or negation, computed before this graph",
                         "call resolve_conj() or resolve_neg() on it where it is made")
-        return self.fake_mode.from_tensor(value, static_shapes=True)
+        try:
+            return self.fake_mode.from_tensor(value, static_shapes=True)
+        except UnsupportedFakeTensorException:
+            raise
+        except Exception:
+            if not value._is_view():
+                raise
+        fake = self.fake_mode.from_tensor(value.data, static_shapes=True)  # as a view of its base it can't be made (view_as_complex)
+        if not value.requires_grad:
+            return fake
+        with torch.enable_grad():  # a result, and no view: strides are as they were
+            return torch.ops.aten._unsafe_view.default(fake.requires_grad_(), fake.shape)
 
     def literal_tensor(self, value: torch.Tensor, name: str | None = None) -> TensorVariable:
         """A small tensor made while tracing, kept in the graph module as ``_tensor_constant<N>``."""
