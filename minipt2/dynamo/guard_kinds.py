@@ -79,9 +79,10 @@ def _constant(value: Any, const: Const) -> str:
     if value is None or isinstance(value, (bool, torch.dtype, torch.layout, torch.memory_format)):
         return f"{{v}} is {const(value)}"
     if type(value) in LITERALS or type(value) is float and value == value and value != 0:
-        return f"(type({{v}}) is {type(value).__name__} and {{v}} == {const(value)})"
+        kept = const(Fixed(value))  # an attribute gives the very same object again and again
+        return f"({{v}} is {kept} or type({{v}}) is {type(value).__name__} and {{v}} == {kept})"
     if type(value) is tuple and is_literal(value):
-        kept = const(Fixed(value))  # an attribute gives the very same tuple again and again
+        kept = const(Fixed(value))
         return f"({{v}} is {kept} or same_constant({{v}}, {kept}))"
     return f"same_constant({{v}}, {const(value)})"
 

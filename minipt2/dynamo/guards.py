@@ -7,6 +7,8 @@ Upstream: ``torch/_dynamo/guards.py``.
 """
 from __future__ import annotations
 
+import re
+import sys
 import weakref
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,12 +20,13 @@ import torch
 from .guard_kinds import (
     KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
 )  # fmt: skip
-from .source import HELPERS, AttrSource, LocalSource, Source
+from .source import HELPERS, AttrSource, ImportSource, LocalSource, OwnAttrSource, Source
 
 __all__ = ["Guard", "GuardFn", "Check", "compile_guards", "global_state_guard", "tensor_guards"]
 
 MODULE_STATE = frozenset(torch.nn.Module().__dict__)
 """Attributes every module keeps in its ``__dict__``; reading them there avoids ``Module.__getattr__``'s slow lookup."""
+WEAK = re.compile(r"\bk\d+\(\)")
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
@@ -209,6 +212,8 @@ class _Node:
 
     def read_by_dict(self) -> bool:
         source, parent = self.source, self.parent
+        if isinstance(source, OwnAttrSource):
+            return True
         return parent is not None and isinstance(source, AttrSource) and source.attr in MODULE_STATE and parent.is_module()
 
 
@@ -218,6 +223,7 @@ class _Writer:
         self.nodes: dict[Source, _Node] = {}
         self.lines: list[str] = []
         self.written: list[_Written] = []
+        self.referents: dict[str, str] = {}
         self.count = 0
 
     def write(self, guards: list[Guard]) -> GuardFn:
@@ -284,12 +290,16 @@ class _Writer:
             self.visit(other)
         if tests:
             condition = " and ".join(self.fill(g, test, node) for g, test in node.guards)
+            for reference in dict.fromkeys(WEAK.findall(condition)):
+                condition = condition.replace(reference, self.dereferenced(reference))
             self.lines.append(f"if not ({condition}): return False")
         for guard, test in node.guards:
             self.wrote(guard, test)
 
     def read(self, node: _Node) -> str:
         parent = node.parent
+        if isinstance(node.source, ImportSource) and node.source.path:  # whose globals it names: of the module as captured
+            return f"{self.const(sys.modules[node.source.module])}.{node.source.path}"
         if parent is None:
             return node.source.expr("")
         if node.read_by_dict():
@@ -300,6 +310,12 @@ class _Writer:
         self.count += 1
         self.lines.append(f"v{self.count} = {text}")
         return f"v{self.count}"
+
+    def dereferenced(self, reference: str) -> str:
+        """A local that holds what a weak reference points to: many modules share one class."""
+        if reference not in self.referents:
+            self.referents[reference] = self.local(reference)
+        return self.referents[reference]
 
     def fill(self, guard: Guard, test: str, node: _Node) -> str:
         other = guard.value if isinstance(guard.value, Source) else None

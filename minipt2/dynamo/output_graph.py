@@ -77,7 +77,13 @@ class OutputGraph:
             self.guards[_Unhashable(guard)] = None
 
     def guard_list(self) -> list[Any]:
-        return [g.guard if isinstance(g, _Unhashable) else g for g in self.guards]
+        """All guards. A graph without gradients does not care which parameters ask for them."""
+        from .source import is_from_module_state
+
+        guards = [g.guard if isinstance(g, _Unhashable) else g for g in self.guards]
+        if self.state.grad or any(node.target is torch._C._set_grad_enabled for node in self.graph.nodes):
+            return guards
+        return [g for g in guards if g.kind != "REQUIRES_GRAD" or not is_from_module_state(g.source)]
 
     # -- cells -----------------------------------------------------------------------------------------------------
     def _frame_cell(self, name: str, cell: Any) -> None:

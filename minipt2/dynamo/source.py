@@ -7,6 +7,7 @@ Upstream: ``torch/_dynamo/source.py``.
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Callable, Optional, Protocol
@@ -117,7 +118,7 @@ class ImportSource(Source):
     path: str = ""
 
     def expr(self, base: str) -> str:
-        text = f"_import({self.module!r})"
+        text = f"_modules[{self.module!r}]"
         return f"{text}.{self.path}" if self.path else text
 
     def load(self, cg: Emitter) -> None:
@@ -164,6 +165,11 @@ class AttrSource(ChildSource):
     def load(self, cg: Emitter) -> None:
         self.parent.load(cg)
         cg.load_attr(self.attr)
+
+
+@source
+class OwnAttrSource(AttrSource):
+    """An attribute in the ``__dict__`` of an object whose class has none of that name: guards read it there, past ``__getattr__``."""
 
 
 @source
@@ -318,5 +324,5 @@ def _nth(items: Any, index: int) -> Any:
     raise IndexError(index)
 
 
-HELPERS: dict[str, Callable[..., Any]] = {"type": type, "getattr": getattr, "_nth": _nth, "_import": importlib.import_module}
+HELPERS: dict[str, Any] = {"type": type, "getattr": getattr, "_nth": _nth, "_modules": sys.modules}
 """Names that ``Source.expr`` may use beside ``L`` and ``G``."""

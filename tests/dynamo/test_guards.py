@@ -214,7 +214,7 @@ def test_sources_read_what_they_name():
         kind = "ID" if isinstance(value, (type, types.FunctionType, torch.Tensor)) else "CONST"
         check = compile_guards([Guard(source, kind, value)], f_globals)
         assert check(f_locals), check.text
-        assert not check({}) or source.root().name().startswith(("G", "_import"))
+        assert not check({}) or source.root().name().startswith(("G", "_modules"))
 
 
 def test_each_source_is_read_once_and_parents_before_children():

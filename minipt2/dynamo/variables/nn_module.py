@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as nn_module
 
-from ..source import AttrSource, ImportSource, ItemSource
+from ..source import AttrSource, ImportSource, ItemSource, OwnAttrSource
 from . import builder
 from .base import Variable, unsupported
 from .classes import MISSING, class_attribute, class_member, guard_lacks, lookup
@@ -85,6 +85,13 @@ class NNModuleVariable(UserObjectVariable):
         if self.source is not None:
             for table in TABLES:
                 tx.output.guard(AttrSource(self.source, table), "NOT_CONTAINS", name)
+
+    def _wrap_own(self, tx, name, value):
+        if self.source is None or self.custom_getattribute or hasattr(self.cls, name):
+            return super()._wrap_own(tx, name, value)
+        if not self.cls.__module__.startswith("torch."):  # nobody puts a property over an attribute of torch's modules
+            guard_lacks(tx, self.cls, name)
+        return builder.wrap(tx, value, OwnAttrSource(self.source, name))
 
     def setattr(self, tx, name, value):
         if self.real is None or lookup(self.cls, "__setattr__") is not nn.Module.__setattr__:

@@ -30,8 +30,8 @@ FACT_METHODS = frozenset(
     "size dim ndimension numel nelement stride is_contiguous element_size is_floating_point is_complex is_signed get_device "
     "storage_offset is_inference is_neg is_conj is_same_size has_names is_pinned dim_order __len__".split()
 )
-OPEN_FACTS = frozenset("is_leaf output_nr names storage_offset is_inference has_names is_pinned".split())
-"""Facts that a tensor's own guards leave open: whoever asks for one gets a guard for it."""
+OPEN_FACTS = frozenset("requires_grad is_leaf output_nr names storage_offset is_inference has_names is_pinned".split())
+"""Facts that a tensor's own guards may leave open: whoever asks for one gets a guard for it."""
 DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr equal allclose".split())
 BREAKING_METHODS = frozenset(
     "backward retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
