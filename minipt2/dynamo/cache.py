@@ -62,7 +62,7 @@ class CodeCache:
     def record_miss(self, f_locals: dict) -> list[str]:
         """``why_missed``, counted, so that ``often`` can name the guard that keeps failing."""
         reasons = why_missed(self, f_locals)
-        self.misses.update(reason.split(",")[0] for reason in reasons)
+        self.misses.update(reason.split(", found")[0] for reason in reasons)
         return reasons
 
     def often(self) -> str:

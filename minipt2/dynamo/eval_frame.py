@@ -23,7 +23,8 @@ from . import hook
 from .cache import CodeCache, Entry
 from .frame import Backend, Compiled, SkipFrame, compile_frame
 from .guard_kinds import under_transform
-from .guards import compile_guards
+from .guards import compile_guards, interrupts
+from .modes import interrupts_later
 from .resume import is_resume_code, run_resumed
 from .variables.functions import CONSTANT_CALLS
 from .skip import allow_code, disable_code, skipped_as_frame, skipped_with_callees
@@ -75,6 +76,8 @@ class FrameCallback:
         _callbacks.add(self)
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> hook.Decision:
+        if interrupts and threading.current_thread() is threading.main_thread():
+            raise interrupts.pop()
         code = frame.f_code
         if skipped_with_callees(code):
             return hook.skip_code_below()
@@ -87,19 +90,28 @@ class FrameCallback:
             record = self.records[id(code)] = CodeRecord(code)
         if record.left_alone or under_transform():
             return hook.skip_once()
-        with _lock:
-            _tracing.depth = getattr(_tracing, "depth", 0) + 1
-            try:
-                with trace.span(f"capture of {code.co_qualname}"):
-                    return self._compile(frame, record)
-            finally:
-                _tracing.depth -= 1
+        if cache_entry is not None and hook.has_others(code):  # torch.compile was here: its bookkeeping and ours do not mix
+            return hook.skip_once()
+        contended = not _lock.acquire(blocking=False)
+        if contended:
+            _lock.acquire()
+        _tracing.depth = getattr(_tracing, "depth", 0) + 1
+        try:
+            if contended and record.cache.lookup(frame.f_locals) is not None:  # meanwhile another thread has made it
+                return hook.skip_once()
+            with trace.span(f"capture of {code.co_qualname}"):
+                return self._compile(frame, record)
+        finally:
+            _tracing.depth -= 1
+            _lock.release()
 
     def _compile(self, frame: Any, record: CodeRecord) -> hook.Decision:
         if record.cache.entries and not self._may_recompile(frame, record):
             return hook.skip_once()
         try:
-            return self._keep(frame, record, compile_frame(frame, self.backend, self.fullgraph, self._broke))
+            with interrupts_later():
+                compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke)
+            return self._keep(frame, record, compiled)
         except SkipFrame as skip:
             if self.fullgraph:
                 raise skip.reason from skip

@@ -26,6 +26,14 @@ __all__ = ["Guard", "GuardFn", "Check", "compile_guards", "global_state_guard", 
 
 MODULE_STATE = frozenset(torch.nn.Module().__dict__)
 """Attributes every module keeps in its ``__dict__``; reading them there avoids ``Module.__getattr__``'s slow lookup."""
+FAILED = """    except Exception:
+        return False
+    except BaseException as interrupt:
+        INTERRUPTS.append(interrupt)
+        return False
+"""
+interrupts: list[BaseException] = []
+"""What arrived during a check, from where C would lose it (Ctrl-C): for the main thread to raise."""
 WEAK = re.compile(r"\bk\d+\(\)")
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
@@ -139,6 +147,7 @@ class _Constants:
         self.watchers: list[Callable[[], None]] = []
         self.namespace: dict[str, Any] = {
             **HELPERS, **STATE_FUNCTIONS, "same_constant": same_constant, "rest_length": rest_length, "G": f_globals, "DEAD": self.dead,
+            "INTERRUPTS": interrupts,
         }  # fmt: skip
         self._names: dict[int, str] = {}
         self._by_value: dict[Any, str] = {}
@@ -240,7 +249,7 @@ class _Writer:
         for node in guarded:
             self.visit(node)
         body = "\n".join(f"        {line}" for line in self.lines)
-        text = f"def check(L):\n    if DEAD: return False\n    try:\n{body}\n        return True\n    except Exception:\n        return False\n"
+        text = f"def check(L):\n    if DEAD: return False\n    try:\n{body}\n        return True\n{FAILED}"
         scope = self.const.namespace
         exec(compile(text, "<minipt2 guards>", "exec"), scope)
         return GuardFn(scope.pop("check"), text, self.written, self.const)

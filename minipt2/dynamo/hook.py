@@ -21,12 +21,22 @@ set_callback: Callable[[Any], Any] = _c.set_eval_frame
 class GuardManager:
     """What C keeps beside the code of an entry. C reads and writes exactly these attributes; a missing one aborts."""
 
+    id_matched_objs = {"": lambda: GuardManager}
+    """Upstream's compiler, run on the same function, looks here whether the entry was made for the same objects: never for its own."""
+
     def __init__(self, check: Callable[[dict], bool], text: str):
         self.root = RootGuardManager()
         self.root.add_lambda_guard(check, [text], None)
         self.diff_guard_root = None
         self.cache_entry = None  # set by C
         self.extra_state = None  # set by C
+
+    def collect_diff_guard_sources(self) -> set[str]:
+        """Asked by upstream's compiler of every entry of a function that it compiles too, as is the next."""
+        return set()
+
+    def populate_diff_guard_manager(self) -> None:
+        """There is nothing to rebuild: ``root`` holds all guards."""
 
     def invalidate(self) -> None:
         """Drop the entry this manager belongs to, so that its code and what it holds can be freed."""
@@ -36,6 +46,11 @@ class GuardManager:
 
 def _never(f_locals: dict) -> bool:
     return False
+
+
+def has_others(code: CodeType) -> bool:
+    """Whether upstream's compiler, too, keeps entries for ``code``."""
+    return any(not isinstance(entry.guard_manager, GuardManager) for entry in _c._debug_get_cache_entry_list(code))
 
 
 class GuardedCode:

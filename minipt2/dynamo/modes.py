@@ -5,6 +5,8 @@ Upstream: ``torch/_dynamo/utils.py`` (``preserve_rng_state``) and ``convert_fram
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import logging
 from typing import Any, Iterator
 
@@ -53,6 +55,23 @@ def preserved() -> Iterator[None]:
         torch.set_autocast_cache_enabled(cache)
         while _nesting() > nesting:
             torch.autocast_decrement_nesting()
+
+
+@contextlib.contextmanager
+def interrupts_later() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block: raised inside a kernel's Python callback it would abort the process."""
+    came: list[tuple[int, Any]] = []
+    usual = signal.getsignal(signal.SIGINT)
+    if not callable(usual) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *what: came.append(what))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if came:
+            usual(*came[0])
 
 
 def _take_saved_tensor_hooks() -> list[tuple[Any, Any]]:

@@ -8,6 +8,7 @@ import functools
 import itertools
 import linecache
 import operator
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Sequence
@@ -205,4 +206,5 @@ def _load_module(name: str, text: str, library: Any, objects: dict[str, Any]) ->
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     namespace = {"__name__": name, "library": library, "constants": objects}
     exec(compile(text, file, "exec"), namespace)
+    weakref.finalize(namespace["call"], linecache.cache.pop, file, None).atexit = False
     return namespace["call"]
