@@ -29,6 +29,8 @@ ALLOWED: dict[str, str] = {
     "torch._C._len_torch_dispatch_stack": "guard: the same for dispatch modes",
     "torch._C._are_functorch_transforms_active": "guard: the same for vmap and grad",
     "torch.autograd.forward_ad._current_level": "guard: the same for forward-mode AD",
+    "torch.jit._state": "home of the next",
+    "torch.jit._state._try_get_jit_cached_function": "tells a scripted function from a traced one",
     "torch._C._dynamo.eval_frame": "the C half of the frame evaluation hook (borrowed, DESIGN section 3)",
     "torch._C._dynamo.guards.RootGuardManager": "what that C half calls to check an entry's guards",
     "torch._C._VariableFunctions": "the owner of torch's C functions: tells them from other callables",

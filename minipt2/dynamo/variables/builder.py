@@ -326,7 +326,8 @@ BY_TYPE: dict[type, Callable] = {
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
     range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _proxy,
     types.FunctionType: callables.wrap_function, types.MethodType: callables.wrap_method, types.ModuleType: callables.wrap_module,
-    functools.partial: callables.wrap_partial, functools._lru_cache_wrapper: callables.wrap_lru_cache, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
+    functools.partial: callables.wrap_partial, functools._lru_cache_wrapper: callables.wrap_lru_cache,
+    torch.jit.ScriptFunction: callables.wrap_script_function, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
     **{t: callables.wrap_callable for t in callables.C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
     **{t: _composed_iterator for t in (zip, enumerate, map, filter)}, **{t: wrap_autocast for t in AUTOCAST_CLASSES},
 }  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 
 from ..source import AttrSource
 from . import builder
-from .base import Variable, unsupported
+from .base import KnownFunctionVariable, Variable, unsupported
 from .builtin import HANDLERS, BuiltinVariable, in_table, load_handlers
 from .classes import ClassMethodVariable, ClassVariable, wrap_class
 from .containers import BoundMethodVariable
@@ -85,6 +85,36 @@ def callable_variable(value: Any, source, tx=None) -> Variable:
         return ClassMethodVariable(ClassVariable(owner), value.__name__) if owner is not object and value is not getattr(
             owner, "__new__", None) else BuiltinVariable(value, source)
     return BuiltinVariable(value, source)
+
+
+class ScriptFunctionVariable(KnownFunctionVariable):
+    """A function under ``torch.jit.script``: the Python function it was made from is traced."""
+
+    def __init__(self, value: Any, original: Variable, source):
+        super().__init__(value, source)
+        self.original = original
+
+    def getattr(self, tx, name):
+        return self.original.getattr(tx, name)
+
+    def call(self, tx, args, kwargs):
+        return self.original.call(tx, args, kwargs)
+
+    def reconstruct(self, cg) -> None:
+        cg.load_const(self.fn)
+
+
+def wrap_script_function(tx, value, source):
+    original = getattr(value, SCRIPTED, None)
+    scripted = torch.jit._state._try_get_jit_cached_function(original) if original is not None else None
+    if source is None or scripted is None or scripted.name != value.name:  # a traced one holds what its trace saw
+        return builder._unknown(tx, value, source)
+    tx.output.guard(source, "ID", value)
+    return ScriptFunctionVariable(value, builder.wrap(tx, original, AttrSource(source, SCRIPTED)), source)
+
+
+SCRIPTED = "_torchdynamo_inline"
+"""Where torch.jit.script keeps the function it was given."""
 
 
 def bound_c_method(tx, value: Any, owner: Any, source) -> Variable:

@@ -214,6 +214,13 @@ for _function in named(
         handles(_function)(_folded(_function))
 
 
+@handles(torch._C._set_grad_enabled)
+def set_grad_enabled(tx, enabled):
+    """What grad-mode contexts call when they are left; the classes themselves are in ``context``."""
+    tx.output.set_grad(enabled.truth(tx))
+    return none()
+
+
 @handles(*named("is_tensor"))
 def is_tensor(tx, obj):
     return const(issubclass(obj.python_type(), torch.Tensor))

@@ -479,3 +479,31 @@ def test_cached_functions_that_raise_or_return_tensors():
     CALLS.clear()
     check(fn, X, calls=1)
     assert CALLS == ["c", "c"]  # once by either
+
+
+def gate(x, bias, n: int = 2):
+    for _ in range(n):
+        x = torch.tanh(x + bias) * 0.5
+    return x
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # deprecated, and found in many a model
+    scripted = torch.jit.script(gate)
+    traced = torch.jit.trace(lambda x: x * x.shape[0], (X,))
+
+
+def test_scripted_functions_are_traced_and_traced_ones_are_called():
+    check(lambda x: (scripted(x, X) + scripted(x, X, n=3), callable(scripted)), X)
+    check(lambda x: traced(x) + 1, torch.ones(3, 3), full=False, graphs=None)
+
+
+def test_leaving_set_grad_enabled_after_a_break():
+    def fn(x):
+        with torch.set_grad_enabled(False):
+            y = x * 2
+            print(end="")
+            z = y * x
+        return z.requires_grad, (x * z).requires_grad, torch.is_grad_enabled(), z
+
+    check(fn, torch.ones(2, requires_grad=True), full=False, graphs=2)
