@@ -1,12 +1,9 @@
 """Raising, catching, and ``with`` blocks."""
 from __future__ import annotations
 
-import torch
-
 from ..variables.base import ObservedException, Variable
 from ..variables.constant import ConstantVariable
 from ..variables.exceptions import observed
-from ..variables.functions import ContextExitVariable
 from .registry import op
 
 
@@ -78,11 +75,7 @@ def _classes(tx, wanted: Variable) -> tuple[type, ...]:
 
 @op("BEFORE_WITH")
 def before_with(tx, instr) -> None:
-    grad = torch.is_grad_enabled()
-    exit_method, value = tx.pop().enter_context(tx)
-    if isinstance(exit_method, ContextExitVariable):
-        exit_method.grad_before = grad
-    tx.stack += [exit_method, value]
+    tx.stack += tx.pop().enter_context(tx)
 
 
 @op("WITH_EXCEPT_START")

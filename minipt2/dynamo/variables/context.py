@@ -32,8 +32,13 @@ class ContextVariable(Variable):
     def enter_context(self, tx):
         from .functions import ContextExitVariable
 
+        before = self.grad_before()
         value = self.enter(tx)
-        return ContextExitVariable(self), value if value is not None else none()
+        return ContextExitVariable(self, before), value if value is not None else none()
+
+    def grad_before(self) -> bool:
+        """The grad mode to which leaving this goes back."""
+        return torch.is_grad_enabled()
 
     def enter(self, tx) -> Variable | None:
         raise NotImplementedError
@@ -100,8 +105,11 @@ class GradModeVariable(ContextVariable):
         super().__init__(source)
         self.cls, self.mode, self.before = cls, mode, before
 
+    def grad_before(self) -> bool:
+        return super().grad_before() if self.before is None else self.before
+
     def enter(self, tx):
-        self.saved.append(torch.is_grad_enabled() if self.before is None else self.before)
+        self.saved.append(self.grad_before())
         tx.output.set_grad(self.mode)
 
     def exit(self, tx):
@@ -112,14 +120,18 @@ class GradModeVariable(ContextVariable):
 
     def reconstruct(self, cg) -> None:
         if self.cls is torch.set_grad_enabled:
-            cg.call_const(grad_mode_context, [const(self.mode)])
+            cg.call_const(grad_mode_context, [const(self.mode), const(self.before)])
         else:
             cg.call_const(self.cls, [])
 
 
-def grad_mode_context(mode: bool):
-    """Run between graphs: a ``set_grad_enabled`` that has not acted yet."""
-    return torch.enable_grad() if mode else torch.no_grad()
+def grad_mode_context(mode: bool, before: bool | None):
+    """Run between graphs: a ``set_grad_enabled`` that goes back to ``before`` and hasn't acted yet."""
+    now = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(now if before is None else before)
+    made = torch.set_grad_enabled(mode)
+    torch._C._set_grad_enabled(now)
+    return made
 
 
 class AutocastVariable(ContextVariable):

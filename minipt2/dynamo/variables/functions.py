@@ -269,10 +269,9 @@ class ContextExitVariable(Variable):
     ``grad_before`` is the grad mode in which it was entered, so that the real one will go back to the right mode.
     """
 
-    def __init__(self, context: Variable):
+    def __init__(self, context: Variable, grad_before: bool):
         super().__init__()
-        self.context = context
-        self.grad_before: bool | None = None
+        self.context, self.grad_before = context, grad_before
 
     def children(self):
         return (self.context,)
@@ -282,8 +281,7 @@ class ContextExitVariable(Variable):
         return tx.constant(None)
 
     def reconstruct(self, cg: "Emitter") -> None:
-        if self.grad_before is not None:
-            cg.set_grad(self.grad_before)
+        cg.set_grad(self.grad_before)
         cg.enter_context(self.context)
 
 

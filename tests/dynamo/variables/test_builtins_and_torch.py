@@ -498,12 +498,22 @@ def test_scripted_functions_are_traced_and_traced_ones_are_called():
     check(lambda x: traced(x) + 1, torch.ones(3, 3), full=False, graphs=None)
 
 
-def test_leaving_set_grad_enabled_after_a_break():
-    def fn(x):
+def test_set_grad_enabled_across_breaks():
+    def within(x):
         with torch.set_grad_enabled(False):
             y = x * 2
             print(end="")
             z = y * x
         return z.requires_grad, (x * z).requires_grad, torch.is_grad_enabled(), z
 
-    check(fn, torch.ones(2, requires_grad=True), full=False, graphs=2)
+    def before(x):
+        mode = torch.set_grad_enabled(False)
+        y = x * 2
+        print(end="")
+        with mode:
+            z = y * x
+        return type(mode), y.requires_grad, z.requires_grad, (x * z).requires_grad, torch.is_grad_enabled(), z
+
+    for fn in (within, before):
+        check(fn, torch.ones(2, requires_grad=True), full=False, graphs=2)
+        assert torch.is_grad_enabled()
