@@ -301,7 +301,8 @@ class FrameTranslator(Translator):
             at += 1
         hidden = {*self.code.co_cellvars, *self.code.co_freevars}
         live = live_names(self.code)[at]
-        names = sorted(name for name in live if name not in hidden and self.is_bound(name))
+        stored = self.current.arg if self.current.op == "STORE_FAST" else None  # by the broken-off instruction itself
+        names = sorted(name for name in live if name not in hidden and (self.is_bound(name) or name == stored))
         return continuation(self.code, self.f_globals, at, nulls, names, is_resume_code(self.code))
 
     def _assemble(self, cg: Emitter, rest: list[Instruction]) -> Compiled:

@@ -124,7 +124,9 @@ class OutputGraph:
     def _placeholder(self, value: torch.Tensor, source: "Source", static: bool) -> fx.Node:
         try:
             fake = self.fakeify(value)
-        except UnsupportedFakeTensorException as error:
+        except Unsupported:
+            raise
+        except (UnsupportedFakeTensorException, RuntimeError) as error:  # a view that in-place changes made unusable, for one
             unsupported("MP310", f"a tensor of a kind that graphs can't hold: {error}")
         anchor = self._last_placeholder
         at = self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before(_first(self.graph))

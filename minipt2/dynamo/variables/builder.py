@@ -10,6 +10,7 @@ import collections
 import enum
 import functools
 import logging
+import operator
 import random
 import types
 import weakref
@@ -204,10 +205,6 @@ def _set(cls: type) -> Callable:
     return handler
 
 
-def _proxy(tx, value, source):
-    unsupported("MP209", "a mappingproxy from outside the frame")
-
-
 # -- tensors and objects -----------------------------------------------------------------------------------------------
 def _tensor(tx, value, source):
     if source is None:
@@ -269,6 +266,16 @@ def _unknown(tx, value, source):
     return tx.output.side_effects.track_existing(var, value) if source is not None else var
 
 
+def _operator_function(tx, value, source):
+    maker, parts = value.__reduce__()[:2]
+    if source is None or maker is not type(value):  # a methodcaller with keywords is reduced to a partial
+        return _unknown(tx, value, source)
+    tx.output.guard(source, "ID", value)
+    var = ClassVariable(maker).call(tx, [from_constant(part) for part in parts], {})
+    var.source = source
+    return tx.output.side_effects.track_existing(var, value)
+
+
 def _weakref(tx, value, source):
     if source is None:
         return _unknown(tx, value, source)
@@ -324,12 +331,13 @@ BY_TYPE: dict[type, Callable] = {
     list: _sequence(ListVariable), tuple: _tuple, torch.Size: _from_constant(_size),
     collections.deque: _sequence(DequeVariable), dict: _dict(DictVariable), collections.OrderedDict: _dict(DictVariable),
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
-    range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _proxy,
+    range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _unknown,
     types.FunctionType: callables.wrap_function, types.MethodType: callables.wrap_method, types.ModuleType: callables.wrap_module,
     functools.partial: callables.wrap_partial, functools._lru_cache_wrapper: callables.wrap_lru_cache,
     torch.jit.ScriptFunction: callables.wrap_script_function, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,
     **{t: callables.wrap_callable for t in callables.C_CALLABLES}, **{t: _iterator for t in COPYABLE_ITERATORS},
     **{t: _composed_iterator for t in (zip, enumerate, map, filter)}, **{t: wrap_autocast for t in AUTOCAST_CLASSES},
+    **{t: _operator_function for t in (operator.itemgetter, operator.attrgetter, operator.methodcaller)},
 }  # fmt: skip
 BY_TEST: list[tuple[Callable[[Any], bool], Callable]] = [
     (lambda v: isinstance(v, torch.Tensor), _tensor),

@@ -168,6 +168,10 @@ class BoundDescriptorVariable(BoundMethodVariable):
 
         return call_descriptor(tx, self.descriptor, [self.obj, *args], kwargs)
 
+    def reconstruct(self, cg) -> None:
+        """Not by name: ``super().__init__`` is another function than ``self.__init__``."""
+        cg.call_const(self.descriptor.__get__, [self.obj])
+
 
 class PartialCall(Variable):
     """A callable with leading arguments bound (a class method of C, for instance)."""
@@ -223,7 +227,7 @@ class ClassVariable(Variable):
         if name == "apply" and issubclass(self.cls, torch.autograd.Function):
             return AutogradApplyVariable(self.cls)
         raw = lookup(self.cls, name)
-        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__dataclass_fields__"):
+        if name in ("__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__") or name == "__dataclass_fields__" and raw is not MISSING:
             return builder.from_constant(getattr(self.cls, name))
         if raw is MISSING:
             return self._from_metaclass(tx, name)

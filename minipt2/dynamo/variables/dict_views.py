@@ -38,7 +38,11 @@ class DictViewVariable(ContainerVariable):
         return TupleVariable(self.iterate(tx)).contains(tx, item)
 
     def binary(self, tx, op, other, reverse=False):
-        if self.kind == "keys" and op in ("and_", "or_", "sub", "xor", "eq", "ne", "le", "lt", "ge", "gt"):
+        if self.kind == "items" and op in ("eq", "ne") and isinstance(other, DictViewVariable) and other.kind == "items":
+            from .builtin import binary_op
+
+            return binary_op(tx, op, self.owner, other.owner)
+        if self.kind != "values" and op in ("and_", "or_", "sub", "xor", "eq", "ne", "le", "lt", "ge", "gt"):
             from .sets import SetVariable, as_set
 
             mine = SetVariable.from_items(tx, self.iterate(tx))

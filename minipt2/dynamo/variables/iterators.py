@@ -82,6 +82,15 @@ def items_of(tx, var: Variable) -> list[Variable]:
     return var.iterate(tx)
 
 
+def steps_of(tx, var: Variable):
+    """The items of an iterator one by one, if taking them may have effects of its own; None for other iterables."""
+    from .functions import GeneratorVariable
+
+    if not isinstance(var, (IteratorVariable, GeneratorVariable)):
+        return None
+    return iter(lambda: next_or_none(tx, var), None)
+
+
 def iter_of(tx, var: Variable) -> Variable:
     return var.iterator(tx)
 

@@ -284,11 +284,6 @@ def simple_namespace(tx, **kwargs):
     return obj
 
 
-@handles(contextlib.suppress)
-def suppress(tx, *exceptions):
-    unsupported("MP315", "contextlib.suppress", "use try and except")
-
-
 # -- class methods of C ------------------------------------------------------------------------------------------------
 def fromkeys(tx, cls, keys, value=None):
     from .builtin import HANDLERS as builtins

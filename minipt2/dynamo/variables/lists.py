@@ -56,10 +56,14 @@ class ListVariable(SequenceVariable):
         return none()
 
     def m_extend(self, tx, other):
-        from .iterators import items_of
+        from .iterators import items_of, steps_of
 
-        more = items_of(tx, other)
-        self._edit(tx).extend(more)
+        if (steps := steps_of(tx, other)) is None:
+            more = items_of(tx, other)
+            self._edit(tx).extend(more)
+        else:
+            for item in steps:
+                self._edit(tx).append(item)
         return none()
 
     m___init__ = m_extend

@@ -132,7 +132,11 @@ class SequenceVariable(ContainerVariable):
     def m_index(self, tx, item, start=None, stop=None):
         found = self.find(tx, item, *[c.as_python_constant() for c in (start, stop) if c is not None])
         if found is None:
-            raise observed(ValueError, f"{item.describe()} is not in {self.cls.__name__}")
+            from .operators import text
+
+            if issubclass(self.cls, tuple):
+                raise observed(ValueError, "tuple.index(x): x not in tuple")
+            raise observed(ValueError, f"{text(tx, item, repr).as_python_constant()} is not in {self.cls.__name__}")
         return const(found)
 
     def m_count(self, tx, item):

@@ -36,6 +36,9 @@ class SuperVariable(Variable):
     def truth(self, tx) -> bool:
         return True
 
+    def reconstruct(self, cg) -> None:
+        cg.call_const(super, [const(self.start), self.obj])
+
     def _find(self, name: str) -> tuple[type, Any]:
         mro = self._class().__mro__
         for base in mro[mro.index(self.start) + 1:]:

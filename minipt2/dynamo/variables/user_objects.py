@@ -11,7 +11,7 @@ from typing import Any
 from ..source import AttrSource, ItemSource, TypeSource
 from . import builder
 from .base import ObservedException, Variable, unsupported
-from .classes import C_ATTRIBUTES, MISSING, class_attribute, guard_lacks, lookup, raw_member, wrap_class
+from .classes import C_ATTRIBUTES, DESCRIPTORS, MISSING, class_attribute, guard_lacks, lookup, raw_member, wrap_class
 from .constant import ConstantVariable
 from .containers import ContainerVariable, const, none, note_mutation, observed
 from .sources import RawDictSource
@@ -136,7 +136,8 @@ class UserObjectVariable(Variable):
     def _wrap_own(self, tx, name: str, value: Any) -> Variable:
         if self.source is None:
             return builder.wrap(tx, value, None)
-        if self.custom_getattribute:
+        computed = self.custom_getattribute or hasattr(type(lookup(self.cls, name)), "__get__") or lookup(self.cls, "__getattr__") is not MISSING
+        if computed:  # a guard that reads the attribute of another object must not run the user's code for it
             return builder.wrap(tx, value, ItemSource(RawDictSource(self.source), name))
         return builder.wrap(tx, value, AttrSource(self.source, name))
 
@@ -162,9 +163,11 @@ class UserObjectVariable(Variable):
                 raise AttributeError(name)
             value = raw.__get__(self.real)
         except AttributeError as error:
+            if self.source is not None and pending is None:
+                tx.output.guard(self.source, "HASATTR", (name, False))
             raise observed(AttributeError, *error.args) from None
         if name not in self._attrs:
-            self._attrs[name] = self._wrap_own(tx, name, value)
+            self._attrs[name] = tx.wrap_attribute(value, self.source, name)
         return self._attrs[name]
 
     def lacks(self, tx, name: str) -> None:
@@ -177,7 +180,7 @@ class UserObjectVariable(Variable):
         self.lacks(tx, name)
         guard_lacks(tx, self.cls, name)
         raw = lookup(self.cls, "__getattr__") if not self.custom_getattribute else MISSING
-        if isinstance(raw, types.FunctionType):
+        if isinstance(raw, (types.FunctionType, *DESCRIPTORS)):  # ``__getattr__ = dict.__getitem__`` is C's
             return class_attribute(tx, self, self.cls, "__getattr__", raw).call(tx, [const(name)], {})
         guard_lacks(tx, self.cls, "__getattr__")
         if raw is not MISSING:
@@ -266,15 +269,11 @@ class UserObjectVariable(Variable):
         from .object_protocol import OBJECT_METHODS
 
         name = descriptor.__name__
-        if descriptor.__objclass__ is object or (name in OBJECT_METHODS and self.payload is None):
+        if descriptor.__objclass__ is object or name in ("__setattr__", "__getattribute__", "__delattr__"):
             if name not in OBJECT_METHODS:
                 unsupported("MP207", f"object.{name} of {self.describe()}")
             return OBJECT_METHODS[name](tx, self, *args, **kwargs)
-        if name in ("__setattr__", "__getattribute__", "__delattr__"):
-            return OBJECT_METHODS[name](tx, self, *args, **kwargs)
         if self.payload is None or not issubclass(self.payload.python_type(), descriptor.__objclass__):
-            if name == "__init__":
-                return none()
             unsupported("MP207", f"C method {descriptor.__qualname__} of {self.describe()}")
         return self.payload.call_method(tx, name, args, kwargs)
 
@@ -289,6 +288,8 @@ class UserObjectVariable(Variable):
             result = self.special(tx, name, [other])
             return None if isinstance(result, ConstantVariable) and result.value is NotImplemented else result
         if self.payload is not None:
+            if op == "getitem" and isinstance(lookup(self.cls, "__missing__"), types.FunctionType) and not self.payload.contains(tx, other):
+                return self.special(tx, "__missing__", [other])
             return self.payload.binary(tx, op, getattr(other, "payload", None) or other, reverse)
         return None
 
