@@ -87,7 +87,7 @@ def planted(chosen: set[tuple], act: Callable[[], None]) -> Iterator[None]:
 
 
 def break_here() -> None:
-    unsupported("MP000", "a break planted by the test")
+    unsupported("MP302", "a break planted by the test")
 
 
 def fail_here() -> None:

@@ -287,6 +287,9 @@ class UserObjectVariable(Variable):
         if isinstance(raw, (types.FunctionType, staticmethod, classmethod)):
             result = self.special(tx, name, [other])
             return None if isinstance(result, ConstantVariable) and result.value is NotImplemented else result
+        if op == "ne" and raw is object.__ne__ and not self.compared_by_identity():
+            equal = self.binary(tx, "eq", other, reverse)
+            return None if equal is None else const(not equal.truth(tx))
         if self.payload is not None:
             if op == "getitem" and isinstance(lookup(self.cls, "__missing__"), types.FunctionType) and not self.payload.contains(tx, other):
                 return self.special(tx, "__missing__", [other])
