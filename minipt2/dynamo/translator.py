@@ -195,7 +195,7 @@ class Translator:
         except KeyError:
             from .variables.exceptions import observed
 
-            raise observed(UnboundLocalError, f"cannot access local variable {name!r}") from None
+            raise observed(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value") from None
 
     def is_bound(self, name: str) -> bool:
         return name in self.locals
@@ -214,7 +214,9 @@ class Translator:
         if contents is None and cell.real is not None and cell not in self.output.side_effects.cells:
             contents = self._existing_contents(cell)
         if contents is None:
-            raise observed(NameError, f"cannot access free variable {name!r}")
+            if name in self.code.co_cellvars:
+                raise observed(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
+            raise observed(NameError, f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope")
         return contents
 
     def _existing_contents(self, cell: CellVariable) -> Variable | None:

@@ -23,8 +23,8 @@ class Values:
 
     def __eq__(self, other: object) -> bool:
         near = max(self.tolerance, other.tolerance)
-        return self.tensor.shape == other.tensor.shape and torch.allclose(
-            self.tensor.double(), other.tensor.double(), rtol=near, atol=near, equal_nan=True)  # fmt: skip
+        a, b = self.tensor, other.tensor
+        return a.shape == b.shape and torch.allclose(a.to(torch.complex128), b.to(torch.complex128), rtol=near, atol=near, equal_nan=True)
 
 
 class Snapshot:

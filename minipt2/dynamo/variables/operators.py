@@ -76,11 +76,13 @@ def _too_big(op: str, a: Any, b: Any) -> bool:
 
 
 def raise_or_break(op: str, a: Variable, b: Variable) -> None:
-    from .tensor import TensorVariable
-    from .user_objects import UserObjectVariable
+    """The user's TypeError, where both operands are of kinds whose operators are all known here."""
+    from .dicts import DictVariable
+    from .lists import ListVariable, TupleVariable
+    from .sets import SetVariable
 
-    vague = (TensorVariable, UserObjectVariable)
-    if isinstance(a, vague) or isinstance(b, vague):
+    certain = (ConstantVariable, ListVariable, TupleVariable, DictVariable, SetVariable)
+    if not isinstance(a, certain) or not isinstance(b, certain):
         unsupported("MP210", f"operator {op!r} on {a.describe()} and {b.describe()}")
     types = [v.python_type().__name__ for v in (a, b)]
     if op == "getitem":

@@ -246,7 +246,7 @@ KINDS: dict[str, Row] = {
     "dtype": (lambda: torch.float64, lambda v, x: (x.to(v), v.is_floating_point, v == torch.float64, torch.zeros(1, dtype=v), torch.finfo(v).eps, str(v), v.itemsize), None),
     "device": (lambda: torch.device("cpu"), lambda v, x: (x.to(v), v.type, v.index, v == x.device, torch.ones(1, device=v), str(v)), None),
     "generator of torch": (lambda: torch.Generator().manual_seed(3), lambda v, x: x + torch.rand(2, generator=v), None),
-    "tensor": (T, lambda v, x: (v + x, v.dtype, v.shape, v.is_leaf, v.ndim, v.data + 1, v.grad, v.requires_grad, v.itemsize, v.nbytes, v.is_contiguous(), v.stride(), v.storage_offset(), v.element_size(), len(v), v.layout, v.T), lambda v, x: (v.add_(x), v.__setitem__(0, 7.0))),
+    "tensor": (T, lambda v, x: (v + x, v.dtype, v.shape, v.is_leaf, v.ndim, v.data + 1, v.grad, v.requires_grad, v.itemsize, v.nbytes, v.is_contiguous(), v.stride(), v.storage_offset(), v.element_size(), len(v), v.layout), lambda v, x: (v.add_(x), v.__setitem__(0, 7.0))),
     "matrix": (lambda: torch.arange(6.0).view(2, 3), lambda v, x: (x, v.T @ x, v.mT, v.H, v.mH.shape, v[:, None].shape, v[..., 0], v.where(v > 2, 0).sum(), [r.sum() for r in v], v.unbind(), v.real), lambda v, x: (v[0].zero_(), v.mul_(2))),
     "parameter": (lambda: torch.nn.Parameter(T()), lambda v, x: (v * x, v.is_leaf, isinstance(v, torch.nn.Parameter), v.data, v.grad is None), None),
     "type alias": (lambda: list[int], lambda v, x: (x, typing.cast(v, 3), typing.get_origin(v)), None),
