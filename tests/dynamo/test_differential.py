@@ -17,7 +17,6 @@ import warnings
 from typing import Any, Callable, Iterator
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st

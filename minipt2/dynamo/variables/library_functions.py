@@ -5,7 +5,6 @@ Upstream: ``torch/_dynamo/variables/{misc,functions}.py`` and ``torch/_dynamo/po
 from __future__ import annotations
 
 import collections
-import contextlib
 import copy
 import dataclasses
 import functools

@@ -13,7 +13,7 @@ from . import builder
 from .base import ObservedException, Variable, unsupported
 from .classes import C_ATTRIBUTES, DESCRIPTORS, MISSING, class_attribute, guard_lacks, lookup, raw_member, wrap_class
 from .constant import ConstantVariable
-from .containers import ContainerVariable, const, none, note_mutation, observed
+from .containers import ContainerVariable, const, note_mutation, observed
 from .sources import RawDictSource
 
 HEAP_TYPE = 1 << 9  # CPython's flag of classes made by a class statement
