@@ -84,7 +84,7 @@ def items_of(tx, var: Variable) -> list[Variable]:
 
 def steps_of(tx, var: Variable):
     """The items of an iterator one by one, if taking them may have effects of its own; None for other iterables."""
-    from .functions import GeneratorVariable
+    from .generators import GeneratorVariable
 
     if not isinstance(var, (IteratorVariable, GeneratorVariable)):
         return None
