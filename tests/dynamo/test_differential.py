@@ -214,7 +214,7 @@ def difference(text: str, chosen: list[int], act: Callable[[], None] = break_her
 # ---- tests -------------------------------------------------------------------------------------------------------
 def series(share: int, *strategies: Any) -> Callable:
     """The decorated test runs on one in ``share`` of the programs."""
-    quiet = settings(max_examples=COUNT // share, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    quiet = settings(max_examples=max(1, COUNT // share), deadline=None, database=None, suppress_health_check=list(HealthCheck))
     return lambda test: seed(SEED)(quiet(given(programs(), *strategies)(test)))
 
 
