@@ -59,7 +59,7 @@ def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] 
             pass
     except (TypeError, ValueError) as error:
         raise InvalidArgument(str(error).replace("setting", "option", 1)) from None
-    call = backends.lookup(backend)
+    call = backends.with_familiar_inputs(backends.lookup(backend))
     if not options:
         return call
 

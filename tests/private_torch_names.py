@@ -2,7 +2,13 @@
 
 ALLOWED: dict[str, str] = {
     "torch._ops.OpOverload": "the type of an ATen overload: what an FX node's target is tested for",
-    "torch._subclasses.fake_tensor": "FakeTensor and FakeTensorMode: metadata without data (borrowed, DESIGN section 3)",
+    "torch._subclasses.fake_tensor": "FakeTensorMode for operators that our own fake tensors have no rule for (borrowed, DESIGN section 3)",
+    "torch.Tensor._make_subclass": "a tensor subclass whose dispatch keys are those of another device: our fake tensors",
+    "torch._C._disabled_torch_function_impl": "fake tensors do not intercept torch functions",
+    "torch._C._DisableTorchDispatch": "giving a fake tensor object new sizes and strides in place",
+    "torch._C._dispatch_has_computed_kernel_for_dispatch_key": "whether an overload has a meta kernel",
+    "torch._C._select_conv_backend": "which library would run a convolution, as its memory format depends on it",
+    "torch._C._conv_determine_backend_memory_format": "the same",
     "torch.utils._pytree": "flattening nested inputs and outputs as torch does",
     "torch.utils._python_dispatch.TorchDispatchMode": "the mode by which operators below autograd are recorded",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an overload is a composite of others",

@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_arg
 
 from ..errors import Unsupported
+from ..fake import FakeTensor
 from .ops import argument, aten, functional_variant, info, is_view, origin_of, view_parent, writes_now
 from .unview import through_strides, unview
 

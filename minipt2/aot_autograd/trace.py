@@ -17,12 +17,12 @@ from typing import Any, Callable, Sequence
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import map_aggregate, map_arg
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
+from ..fake import FakeMode, FakeTensor
 from ..prims.lazy import LazyGraphModule
 from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
 from .statistics import corrected
@@ -33,18 +33,18 @@ _NUMBERS = {complex: torch.complex128, float: torch.float64, int: torch.int64}
 _LIFTS = (aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
 
 
-def fake_mode_of(values: Sequence[Any]) -> FakeTensorMode:
+def fake_mode_of(values: Sequence[Any]) -> FakeMode:
     """The mode of the first fake tensor among ``values``, or a new one."""
     for value in values:
         if isinstance(value, FakeTensor):
             return value.fake_mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    return FakeMode()
 
 
 class Tracer(TorchDispatchMode):
     """Records the ATen overloads that run while it is active into ``graph``; see the module's docstring."""
 
-    def __init__(self, fake_mode: FakeTensorMode):
+    def __init__(self, fake_mode: FakeMode):
         super().__init__()
         self.fake_mode = fake_mode
         self.graph = fx.Graph()
@@ -56,6 +56,10 @@ class Tracer(TorchDispatchMode):
         self._marks: list[int] = []  # autograd sequence numbers at which a new line of the user's program began
         self._mark_origins: list[dict[str, Any]] = []
         self._backward = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as in fake.FakeMode
 
     # -- naming tensors -------------------------------------------------------------------------------------------
 

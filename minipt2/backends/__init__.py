@@ -5,6 +5,6 @@ In: an FX graph and fake example inputs from ``dynamo``. Out: a callable that ta
 Upstream counterpart: ``torch._dynamo.backends``.
 """
 from . import builtin as _builtin  # registers them
-from .registry import list_backends, lookup, register_backend
+from .registry import list_backends, lookup, register_backend, with_familiar_inputs
 
-__all__ = ["list_backends", "lookup", "register_backend"]
+__all__ = ["list_backends", "lookup", "register_backend", "with_familiar_inputs"]

@@ -11,9 +11,9 @@ from typing import Any, Sequence
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ..config import config
+from ..fake import FakeTensor
 from ..prims.portable import LARGEST_CONSTANT, NotPortable, named
 
 _LITERALS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format)

@@ -8,7 +8,11 @@ import functools
 from importlib import metadata
 from typing import Any, Callable
 
+import torch
+from torch import fx
+
 from ..errors import InvalidArgument
+from ..fake import for_strangers
 
 Backend = Callable[..., Callable[..., Any]]
 GROUP = "minipt2.backends"
@@ -48,3 +52,14 @@ def lookup(backend: str | Backend) -> Backend:
     if backend in _installed():
         return register_backend(_installed()[backend].load(), name=backend)
     raise InvalidArgument(f"no backend {backend!r}; there are {', '.join(list_backends())}, or pass any callable (gm, example_inputs) -> callable")
+
+
+def with_familiar_inputs(backend: Backend) -> Backend:
+    """``backend``; one from outside gets example inputs of the class that ``torch.compile`` would give it."""
+    if getattr(backend, "__module__", "").startswith(f"{__name__.partition('.')[0]}."):
+        return backend
+
+    @functools.wraps(backend)
+    def call(gm: fx.GraphModule, example_inputs: list[torch.Tensor], **options: Any) -> Callable[..., Any]:
+        return backend(gm, [for_strangers(example) for example in example_inputs], **options)
+    return call

@@ -16,12 +16,12 @@ from .. import inductor, prims, trace
 from ..aot_autograd import Plan, compile_backward, make_plan
 from ..config import config
 from ..inductor import cache
-from ..inductor.compile import sources_identity
+from ..inductor.load import sources_identity
 from ..prims import portable
 from .graph_key import graph_key
 
 Function = Callable[[list], Sequence[Any]]
-_ROOMS = ("aot_autograd", "backends", "inductor", "prims", "shapes")
+_ROOMS = ("aot_autograd", "backends", "fake", "inductor", "prims", "shapes")
 
 
 def plan(gm: fx.GraphModule, examples: Sequence[Any], name: str) -> Plan:

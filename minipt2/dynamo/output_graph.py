@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor, FakeTensorMode
-from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from .. import trace
 from ..errors import Unsupported
+from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable
 from .modes import GlobalState
 from .side_effects import SideEffects
 from .variables.base import Variable, unsupported
@@ -43,7 +42,7 @@ class OutputGraph:
         self.attributes: dict[str, Any] = {}
         self.guards: dict[Any, None] = {}
         self.side_effects = SideEffects()
-        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self.fake_mode = FakeMode()
         self.state = GlobalState()
         self.inputs: list[TensorVariable] = []
         self.checkpoint: int | None = None  # the region of the user's checkpoint that is traced now
@@ -126,7 +125,7 @@ class OutputGraph:
             fake = self.fakeify(value)
         except Unsupported:
             raise
-        except (UnsupportedFakeTensorException, RuntimeError) as error:  # a view that in-place changes made unusable, for one
+        except (Unfakeable, RuntimeError) as error:  # a view that in-place changes made unusable, for one
             unsupported("MP310", f"a tensor of a kind that graphs can't hold: {error}")
         anchor = self._last_placeholder
         at = self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before(_first(self.graph))
@@ -144,18 +143,7 @@ class OutputGraph:
         if value.is_conj() or value.is_neg():
             unsupported("MP310", "a tensor with a pending conjugation or negation, computed before this graph",
                         "call resolve_conj() or resolve_neg() on it where it is made")
-        try:
-            return self.fake_mode.from_tensor(value, static_shapes=True)
-        except UnsupportedFakeTensorException:
-            raise
-        except Exception:
-            if not value._is_view():
-                raise
-        fake = self.fake_mode.from_tensor(value.data, static_shapes=True)  # as a view of its base it can't be made (view_as_complex)
-        if not value.requires_grad:
-            return fake
-        with torch.enable_grad():  # a result, and no view: strides are as they were
-            return torch.ops.aten._unsafe_view.default(fake.requires_grad_(), fake.shape)
+        return self.fake_mode.from_tensor(value)
 
     def literal_tensor(self, value: torch.Tensor, name: str | None = None) -> TensorVariable:
         """A small tensor made while tracing, kept in the graph module as ``_tensor_constant<N>``."""
@@ -207,12 +195,12 @@ class OutputGraph:
                 if op == "call_function":
                     return target(*values, **keywords)
                 return getattr(values[0], target)(*values[1:], **keywords)
-        except DataDependentOutputException as error:
-            unsupported("MP102", f"{_target_name(target)} needs the tensor's data ({error.func})")
-        except DynamicOutputShapeException as error:
-            unsupported("MP103", f"the size of {_target_name(target)}'s result depends on the tensor's data ({error.func})",
+        except DataDependent as error:
+            unsupported("MP102", f"{_target_name(target)} needs the tensor's data ({error})")
+        except DynamicShape as error:
+            unsupported("MP103", f"the size of {_target_name(target)}'s result depends on the tensor's data ({error})",
                         "use operations whose result has a known size (torch.where with three arguments, masks)")
-        except UnsupportedFakeTensorException as error:
+        except Unfakeable as error:
             unsupported("MP310", f"{_target_name(target)}: {error}")
         except Unsupported:
             raise

@@ -7,7 +7,19 @@ Called by ``backends``. Upstream counterpart: ``torch._inductor``.
 * ``compile_graph(gm, fake_inputs, inference=..., name=...)``: everything else.
 * ``load(recipe, name)``: the same again from what ``compile_graph`` told ``keep``.
 """
-from .compile import Recipe, compile_graph, load
-from .passes import choose_layouts
+from typing import Any
+
+from .load import Recipe, load
 
 __all__ = ["Recipe", "choose_layouts", "compile_graph", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """The compiler itself is imported when there is something to compile (sympy alone takes longer than loading a stored graph)."""
+    if name == "compile_graph":
+        from .compile import compile_graph
+        return compile_graph
+    if name == "choose_layouts":
+        from .passes import choose_layouts
+        return choose_layouts
+    raise AttributeError(name)

@@ -30,9 +30,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...config import config
+from ...fake import FakeMode
 from ...prims import Prim, TensorMeta, kind
 from ...prims.kinds import drop_dead
 from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
@@ -158,7 +158,7 @@ def _result(node: fx.Node) -> Any:
 
 def _run_fake(node: fx.Node) -> Any:
     """Strides of an eager fallback's results, from its meta kernel."""
-    with FakeTensorMode():
+    with FakeMode():
         def fake(n: fx.Node) -> Any:
             val = meta_of(n.meta["val"])
             if not isinstance(val, TensorMeta):

@@ -1,0 +1,16 @@
+"""Tensors without data: what ``dynamo`` and ``aot_autograd`` run operators on to learn the results' metadata.
+
+In: real tensors (``FakeMode.from_tensor``) and ATen overloads. Out: ``FakeTensor`` objects that look to autograd, autocast and
+composite operators like tensors of the real device, and hold only a meta tensor. Called by ``dynamo.output_graph``,
+``aot_autograd.trace`` and ``inductor.passes``.
+
+* ``tensor``: ``FakeTensor`` and ``FakeMode``; an operator runs its meta kernel on the meta tensors within.
+* ``rules``: operators whose metadata depends on more than their meta kernel says, and those that ask for data.
+* ``borrowed``: everything else goes to upstream's fake tensors, whose import takes longer than most captures.
+
+Upstream: ``torch._subclasses.fake_tensor`` and ``torch._subclasses.fake_impls``.
+"""
+from .borrowed import for_strangers
+from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable
+
+__all__ = ["DataDependent", "DynamicShape", "FakeMode", "FakeTensor", "Unfakeable", "for_strangers"]

@@ -1,0 +1,66 @@
+"""Operators without a rule or a meta kernel of their own: through upstream's ``FakeTensorMode``, converted there and back.
+
+The first use imports most of upstream's compiler (seconds); common models never come here.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
+
+from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable
+
+
+@functools.cache
+def upstream_mode() -> Any:
+    """Upstream's mode; operators only, no symbols."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def run_borrowed(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """``func`` on fake tensors by upstream's rules. Raises ``DataDependent``, ``DynamicShape``, ``Unfakeable`` and the kernel's errors."""
+    from torch._subclasses import fake_tensor as theirs
+
+    there = upstream_mode()
+    back: dict[int, FakeTensor] = {}
+
+    def lend(value: torch.Tensor) -> torch.Tensor:
+        ours = value if isinstance(value, FakeTensor) else mode.from_tensor(value)
+        lent = theirs.FakeTensor(there, ours.elem.detach(), ours.fake_device)
+        back[id(lent)] = ours
+        return lent
+
+    args, kwargs = pytree.tree_map_only(torch.Tensor, lend, (args, kwargs))
+    try:
+        with there:
+            result = func(*args, **kwargs)
+    except theirs.DataDependentOutputException as error:
+        raise DataDependent(str(error.func)) from error
+    except theirs.DynamicOutputShapeException as error:
+        raise DynamicShape(str(error.func)) from error
+    except theirs.UnsupportedFakeTensorException as error:
+        raise Unfakeable(str(error)) from error
+    return pytree.tree_map_only(torch.Tensor, lambda t: back.get(id(t)) or take(mode, t), result)
+
+
+def take(mode: FakeMode, lent: torch.Tensor) -> FakeTensor:
+    """Our fake tensor for one of theirs: a meta tensor over the same storage. Raises ``Unfakeable`` for other layouts."""
+    if lent.layout is not torch.strided:
+        raise Unfakeable(f"a tensor of layout {lent.layout}")
+    elem = torch.empty(0, dtype=lent.dtype, device="meta")
+    elem.set_(lent.untyped_storage(), lent.storage_offset(), lent.size(), lent.stride())
+    return FakeTensor(mode, elem, lent.fake_device)
+
+
+def for_strangers(value: torch.Tensor) -> torch.Tensor:
+    """One of our fake tensors as upstream's: what a backend written for ``torch.compile`` expects."""
+    from torch._subclasses.fake_tensor import FakeTensor as Theirs
+
+    if not isinstance(value, FakeTensor):
+        return value
+    return Theirs(upstream_mode(), value.elem.detach(), value.fake_device).requires_grad_(value.requires_grad)

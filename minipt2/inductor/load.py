@@ -1,0 +1,94 @@
+"""``load``: a compiled graph from its recipe, without the compiler: what a second process runs.
+
+Upstream: ``torch._inductor.output_code`` (``CompiledFxGraph``) and ``torch._inductor.codecache`` (``PyCodeCache``).
+"""
+from __future__ import annotations
+
+import functools
+import itertools
+import linecache
+import operator
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Sequence
+
+import torch
+from torch import fx
+
+from .. import trace
+from . import cache
+from .passes.freeze import Frozen
+
+Compiled = Callable[[list], list]
+_modules = itertools.count()
+
+
+@dataclass
+class Recipe:
+    """All that it takes to load a compiled graph, here or in another process (where ``prims.portable`` can write it)."""
+
+    python: str
+    c: list[str]
+    kernels: int
+    fallbacks: int
+    constants: dict[str, Any]
+    """Tensors and other objects that the wrapper module names."""
+    prologue: fx.GraphModule | None = None
+    """Computes what depends on parameters alone (``passes/freeze.py``), from its ``meta["positions"]`` of the arguments."""
+    kept: list[int] | None = None
+    """With a prologue: the arguments that the wrapper takes, before the prologue's results."""
+
+
+def load(recipe: Recipe, name: str = "graph") -> Compiled:
+    """The function that an earlier ``compile_graph`` described; its C is compiled if the cache has lost it."""
+    trace.count("fallbacks", recipe.fallbacks)
+    return start(recipe, name)
+
+
+def start(recipe: Recipe, name: str) -> Compiled:
+    """``recipe`` as a function: its C compiled or found, its wrapper module executed."""
+    trace.count("kernels", recipe.kernels)
+    trace.artifact("recipe", name, recipe)
+    trace.artifact("code", f"{name}.c", lambda: "\n".join(recipe.c))
+    trace.artifact("code", f"{name}.py", recipe.python)
+    with trace.span("C compiler"):
+        library = cache.compile_c(recipe.c)
+    call = _load_module(name, recipe.python, library, recipe.constants)
+    return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
+
+
+def _with_frozen(prologue: fx.GraphModule, kept_positions: Sequence[int], call: Compiled) -> Compiled:
+    """Feed ``call`` its arguments and the prologue's results."""
+    statics, kept = _picker(prologue.meta["positions"]), _picker(kept_positions)
+    frozen = Frozen(lambda tensors: list(prologue(*tensors)))
+
+    def run(args: list) -> list:
+        inputs = [*kept(args), *frozen(statics(args))]
+        args.clear()
+        return call(inputs)
+    return run
+
+
+def _picker(positions: Sequence[int]) -> Callable[[list], tuple]:
+    """Reads those places of a list, fast."""
+    if len(positions) == 1:
+        return lambda args, i=positions[0]: (args[i],)
+    return operator.itemgetter(*positions) if positions else lambda args: ()
+
+
+@functools.cache
+def sources_identity(rooms: tuple[str, ...] = ("inductor", "prims", "shapes")) -> str:
+    """The source of these rooms of ours and torch's version: what other ones made is not reused."""
+    root = Path(__file__).parent.parent
+    files = [f for room in rooms for f in sorted((root / room).rglob("*.py"))]
+    return cache.digest(torch.__version__, *[f.read_bytes() for f in files])
+
+
+def _load_module(name: str, text: str, library: Any, objects: dict[str, Any]) -> Compiled:
+    file = f"<minipt2 {name} #{next(_modules)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    namespace = {"__name__": name, "library": library, "constants": objects}
+    exec(compile(text, file, "exec"), namespace)
+    weakref.finalize(namespace["call"], linecache.cache.pop, file, None).atexit = False
+    return namespace["call"]
