@@ -92,10 +92,12 @@ class FakeMode(TorchDispatchMode):
             return self._with_history(real, self.from_tensor(real.detach().conj()).conj())
         if real.is_neg():
             return self._with_history(real, self.from_tensor(real.detach()._neg_view())._neg_view())
-        with torch.no_grad(), torch._C._DisableTorchDispatch():  # the mode may be active
+        kept = torch.inference_mode() if real.is_inference() else torch.no_grad()
+        with kept, torch._C._DisableTorchDispatch():  # the mode may be active
             elem = torch.empty(0, dtype=real.dtype, device=_META)
             elem.set_(self._storage(real), real.storage_offset(), real.size(), real.stride())
-        return self._with_history(real, FakeTensor(self, elem, real.device))
+            fake = FakeTensor(self, elem, real.device)
+        return self._with_history(real, fake)
 
     def _with_history(self, real: torch.Tensor, fake: FakeTensor) -> FakeTensor:
         if not real.requires_grad:
