@@ -157,7 +157,7 @@ def _batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> 
     except Irregular:
         out, mean, rstd = mode.run_meta(func, args, kwargs)
     if not args[5] and out.fake_device.type == "cpu":  # saved only when training
-        mean, rstd = (mode.run_meta(aten.new_empty.default, (saved, (0,)), {}) for saved in (mean, rstd))
+        mean, rstd = (mode.run_meta(aten.new_empty.default, (args[0], (0,)), {}) for _ in range(2))
     return out, mean, rstd
 
 

@@ -66,7 +66,7 @@ ROWS = {
     "numpy_scalar": ("x * float(c[0])", lambda: [np.float32(2)], lambda c: c.__setitem__(0, np.float32(3))),
     "iterator_advanced": ("x * sum(c[0].__copy__() if hasattr(c[0], '__copy__') else [1])", lambda: [[1, 2]], lambda c: c.__setitem__(0, [3])),
     "simple_namespace": ("x * c[0].k", lambda: [types.SimpleNamespace(k=2)], lambda c: setattr(c[0], "k", 3)),
-    "weak_reference": ("x * (1 if c[0]() is None else 2)", lambda: (lambda o: [weakref.ref(o), o])(Plain()), lambda c: c.pop()),
+    "weak_reference": ("x * (1 if c[0]() is None else 2)", lambda: (lambda o: [weakref.ref(o), o])(Plain()), lambda c: c.__delitem__(1)),
 }  # fmt: skip
 
 
