@@ -35,7 +35,7 @@ from ...config import config
 from ...fake import FakeMode
 from ...prims import Prim, TensorMeta, kind
 from ...prims.kinds import drop_dead
-from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
+from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, numel, same_layout
 from .graphs import infer, is_prim, meta_of, output_node, prim, shape_of
 
 MAX_POOL = torch.ops.aten.max_pool2d_with_indices.default
@@ -91,10 +91,9 @@ def _training_wins(convolutions: list[fx.Node]) -> bool:
             gain += 0.7 * 20 * out  # bound by memory: about 20 multiplications' time an element
         elif weight[2] == weight[3] == 1:
             gain += 0.1 * (work + 16 * out)
-        elif weight[1] >= 512:
-            gain -= 0.1 * work
         else:
-            gain -= 0.02 * work
+            gain -= (0.1 if weight[1] >= 512 else 0.02) * work
+            gain -= 90 * numel(weight)  # the weight is reordered, and its gradient back
     return gain > 0
 
 
