@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import types
+import weakref
 from types import CodeType
 from typing import Any, Callable, Iterable, Sequence
 
@@ -35,7 +36,7 @@ def run_resumed(fn: Callable, *args: Any) -> Any:
 
 
 def is_resume_code(code: CodeType) -> bool:
-    return code in _known
+    return code in _origins
 
 
 def puts_stack_back(instr: Instruction) -> bool:
@@ -46,7 +47,8 @@ def puts_stack_back(instr: Instruction) -> bool:
 live_names = PerCode(lambda code: liveness(program_of(code).instructions))
 """Live-in names per instruction of a code object."""
 _continuations: PerCode[dict[tuple, CodeType]] = PerCode(lambda code: {})
-_known = PerCode(lambda code: True)
+_origins: PerCode[list] = PerCode(lambda code: [])
+"""Of each resume code: the code it continues, weakly, and the place there of each of its instructions (None: of its beginning)."""
 
 
 def split(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) -> CodeType:
@@ -54,14 +56,25 @@ def split(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) 
 
     Its parameters are the stack's values (``nulls`` says which slots are NULL and get none), then the locals ``names``; before them
     the original's first argument where ``super()`` may ask for it.
-    Cells of the original, own and free, all become free variables.
+    Cells of the original, own and free, all become free variables. Resume code is continued as the code it was made of: a loop with a
+    break in it so has one resume function, however often it goes round.
     """
+    code, at = _in_original(code, at)
     key = (at, tuple(nulls), tuple(names))
     made = _continuations(code)
     if key not in made:
         made[key] = _make(code, at, nulls, names)
-        _known(made[key])
     return made[key]
+
+
+def _in_original(code: CodeType, at: int) -> tuple[CodeType, int]:
+    """The code that ``code`` continues, if it is resume code, and the place of its instruction number ``at`` there."""
+    if code in _origins:
+        reference, places = _origins(code)[0]
+        original = reference()
+        if original is not None and places is not None and places[at] is not None and calls_super(original) == calls_super(code):
+            return original, places[at]
+    return code, at
 
 
 def _make(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) -> CodeType:
@@ -78,10 +91,15 @@ def _make(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) 
     args = (*([_FIRST] if calls_super(code) else []), *slots, *names)
     rest = tuple(name for name in code.co_varnames if name not in args and name not in free)
     flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    return assemble(
-        reachable([*start, *body]), code, co_argcount=len(args), co_posonlyargcount=0, co_kwonlyargcount=0,
+    kept = reachable([*start, *body])
+    made = assemble(
+        kept, code, co_argcount=len(args), co_posonlyargcount=0, co_kwonlyargcount=0,
         co_varnames=(*args, *rest), co_cellvars=(), co_freevars=free, co_flags=flags | (inspect.CO_NESTED if free else 0),
     )  # fmt: skip
+    number = {instr: i for i, instr in enumerate(body)}
+    places = [number.get(instr) for instr in kept]
+    _origins(made).append((weakref.ref(code), places if len(program_of(made).instructions) == len(places) else None))
+    return made
 
 
 def calls_super(code: CodeType) -> bool:
