@@ -335,6 +335,18 @@ def test_long_while_loop_keeps_the_stack_flat():
     check(f, torch.zeros(1), calls=1)
 
 
+def test_a_loop_with_a_break_is_compiled_once():
+    """The resume function of a resume function is the first one again."""
+    def f(x, limit):
+        while x.sum() < limit:
+            x = x + 1
+        return x
+
+    compiled = minipt2.compile(f, backend="eager")
+    assert torch.equal(compiled(torch.zeros(2), 20), f(torch.zeros(2), 20))
+    assert minipt2.counters()["graphs"] <= 4 and minipt2.counters()["recompiles"] <= 2
+
+
 def test_closure_cells():
     def f(x):
         n = 1

@@ -10,6 +10,8 @@ import collections
 import types
 from typing import Any, Iterable
 
+import torch
+
 from ..source import DictKeySource, ItemSource, KeyedItemSource
 from . import builder
 from .base import Variable, unsupported
@@ -117,7 +119,10 @@ class DictVariable(ContainerVariable):
         return builder.wrap(self._tx, key, None if is_literal(key) else self._key_source(key))
 
     def _key_source(self, key: Any):
-        place = next(i for i, k in enumerate(keys_of(self.real)) if k is key)  # == of two tensors is no bool
+        keys = keys_of(self.real)
+        place = next((i for i, k in enumerate(keys) if k is key), None)  # == of two tensors is no bool
+        if place is None:  # found by an equal key
+            place = next(i for i, k in enumerate(keys) if not isinstance(k, torch.Tensor) and hash(k) == hash(key) and k == key)
         return DictKeySource(self.source, (place,))
 
     def _value(self, key: Any) -> Variable:

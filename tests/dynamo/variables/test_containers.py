@@ -8,6 +8,8 @@ import operator
 import pytest
 import torch
 
+import minipt2
+
 from .checking import check
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -235,3 +237,36 @@ def test_guards_follow_what_was_read():
     assert len(recorder.graphs) == 1
     assert torch.equal(compiled(X, {"k": 3}), X * 3)
     assert len(recorder.graphs) == 2
+
+
+class Named:
+    """Equal by name."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __hash__(self):
+        return hash(self.name)
+
+    def __eq__(self, other):
+        return isinstance(other, Named) and self.name == other.name
+
+
+def test_a_key_of_an_existing_dict_found_by_an_equal_object():
+    table = {Named("a"): torch.ones(3), Named("b"): torch.zeros(3)}
+    wanted = Named("b")
+    compiled = minipt2.compile(lambda x: x + table[wanted], backend="eager")
+    x = torch.randn(3)
+    assert torch.equal(compiled(x), x)
+    assert minipt2.counters()["skipped_frames"] == 0
+
+
+def test_distributions_check_their_arguments():
+    def f(mean, scale):
+        made = torch.distributions.Normal(mean, scale)
+        return made.log_prob(mean + 1), torch.distributions.kl_divergence(made, torch.distributions.Normal(mean + 1, scale))
+
+    args = torch.randn(3), torch.rand(3) + 1
+    for ours, eager in zip(minipt2.compile(f, backend="eager")(*args), f(*args)):
+        assert torch.equal(ours, eager)
+    assert minipt2.counters()["skipped_frames"] == 0
