@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
+import minipt2
 from minipt2 import trace
 from minipt2.config import config
 from minipt2.dynamo import disable, optimize
