@@ -53,11 +53,16 @@ def _single_precision(*xs: FakeTensor | None) -> None:
 
 def batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
     x, weight, bias, mean, var, training = args[:6]
-    _single_precision(x, weight, bias, mean, var)
-    if x.dim() < 2 or x.numel() == 0 or any(w is not None and tuple(w.shape) != (x.shape[1],) for w in (weight, bias, mean, var)):
+    parameters = [p for p in (weight, bias, mean, var) if p is not None]
+    half = x.dtype in (torch.bfloat16, torch.float16)
+    if any(p.dtype != x.dtype and not (half and p.dtype is torch.float32) for p in parameters) or not x.dtype.is_floating_point:
         raise Irregular
-    saved = (x.shape[1],) if training or x.fake_device.type != "cpu" else (0,)
-    return new(mode, x.shape, x, None, _in_format_of(x)), new(mode, saved, x), new(mode, saved, x)
+    if x.dim() < 2 or x.numel() == 0 or any(tuple(p.shape) != (x.shape[1],) for p in parameters):
+        raise Irregular
+    on_cpu = x.fake_device.type == "cpu"
+    statistics = torch.float32 if half and (not on_cpu or any(p.dtype is torch.float32 for p in parameters)) else x.dtype
+    saved = (x.shape[1],) if training or not on_cpu else (0,)
+    return new(mode, x.shape, x, None, _in_format_of(x)), new(mode, saved, x, statistics), new(mode, saved, x, statistics)
 
 
 @family(aten.native_group_norm.default)
