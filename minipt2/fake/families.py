@@ -82,6 +82,10 @@ _UNTAGGED = frozenset(getattr(aten, f"{name}_backward").default for name in (
     "hardtanh", "leaky_relu", "elu", "softplus", "hardsigmoid", "hardswish", "mish", "softshrink", "hardshrink")) | {
     aten.masked_fill.Tensor, aten.masked_fill_.Scalar, aten.masked_fill_.Tensor}
 """Pointwise operators that torch does not tag so."""
+_ROW_MAJOR = frozenset((
+    aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.pow.Scalar, aten.mvlgamma.default, aten.mse_loss_backward.default,
+    aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default))
+"""Pointwise operators that write into a new row-major tensor, however their operands lie."""
 
 
 def _is_pointwise(func: OpOverload) -> bool:
@@ -105,11 +109,20 @@ def _pointwise(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> F
     dtype = _probe(func, args, kwargs)
     layouts: list[tuple[int, ...]] = []
     for x, own in zip(operands, shapes):
-        layout = _spread(own, x.stride(), shape)
+        layout = _spread(own, _as_read(func, x, dtype, operands), shape)
         if layout not in layouts:
             layouts.append(layout)
     device = operands[0].fake_device if len(operands) == 1 else common_device(func, {i: x for i, x in enumerate(operands)})
-    return new(mode, shape, operands[0], dtype, _elementwise_strides(shape, tuple(layouts)), device)
+    return new(mode, shape, operands[0], dtype, None if func in _ROW_MAJOR else _elementwise_strides(shape, tuple(layouts)), device)
+
+
+def _as_read(func: OpOverload, x: FakeTensor, result: torch.dtype, operands: list[FakeTensor]) -> tuple[int, ...]:
+    """Strides of ``x`` where the kernel reads it: on a CPU operands of another dtype than the common one are converted first, which
+    makes them dense (and so an expanded operand has a say in the result's layout)."""
+    if len(operands) == 1 or x.fake_device.type != "cpu" or (func is aten.where.self and x is operands[0]):
+        return x.stride()
+    common = result if result is not torch.bool else functools.reduce(torch.promote_types, [o.dtype for o in operands])
+    return x.stride() if x.dtype is common else dense_strides(x)
 
 
 def _pointwise_in_place(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
@@ -154,7 +167,7 @@ def dense_strides(x: FakeTensor) -> tuple[int, ...]:
 _families.update({func: _like(keep=False) for func in (
     aten._softmax.default, aten._log_softmax.default, aten.cumsum.default, aten.cumprod.default, aten._softmax_backward_data.default,
     aten._log_softmax_backward_data.default, aten.tril.default, aten.triu.default)})
-_families.update({func: _like() for func in (aten.flip.default, aten.roll.default)})
+_families[aten.flip.default] = _like()
 
 
 @family(aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.bernoulli_.float, aten.normal_.default, aten.uniform_.default)
@@ -203,8 +216,9 @@ def _flash_attention(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict
     _same_dtype(query, key, value)
     batch, heads, length, _ = query.shape
     stats = torch.float if query.dtype in (torch.bfloat16, torch.float16) else query.dtype
-    out = new(mode, (batch, heads, length, value.shape[3]), query, None, _transposed((batch, length, heads, value.shape[3])))
-    return out, new(mode, (batch, heads, length), query, stats, _transposed((batch, length, heads)))
+    if query.shape[3] != value.shape[3]:
+        raise Irregular
+    return new(mode, query.shape, query, None, dense_strides(query)), new(mode, (batch, heads, length), query, stats, _transposed((batch, length, heads)))
 
 
 @family(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
@@ -285,7 +299,7 @@ def _cat(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTen
             raise Irregular
     shape[dim] = sum(t.shape[dim] for t in tensors)
     dtype = functools.reduce(torch.promote_types, [t.dtype for t in tensors])
-    last = first.dim() in (4, 5) and all(is_channels_last(tuple(t.shape), tuple(t.stride())) for t in tensors)
+    last = all(is_channels_last(tuple(t.shape), tuple(t.stride())) for t in tensors)
     device = common_device(func, {i: t for i, t in enumerate(tensors)})
     return new(mode, shape, first, dtype, channels_last_strides(shape) if last else None, device)
 
@@ -297,8 +311,24 @@ def _stack(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeT
     if not -first.dim() - 1 <= dim <= first.dim() or any(t.shape != first.shape or t.dtype != first.dtype for t in tensors):
         raise Irregular
     shape = list(first.shape)
-    shape.insert(wrap_dim(dim, first.dim() + 1), len(tensors))
-    return new(mode, shape, first, None, None, common_device(func, {i: t for i, t in enumerate(tensors)}))
+    dim = wrap_dim(dim, first.dim() + 1)
+    if dim == first.dim():
+        return new(mode, (*shape, len(tensors)), first, None, None, common_device(func, {i: t for i, t in enumerate(tensors)}))
+    joined = _cat(mode, aten.cat.default, (tensors, dim), {})  # eager joins them along the dimension, then splits it
+    strides = list(joined.stride())
+    strides.insert(dim, strides[dim] * max(shape[dim], 1))
+    return new(mode, (*shape[:dim], len(tensors), *shape[dim:]), first, None, strides, joined.fake_device)
+
+
+@family(aten.roll.default)
+def _roll(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """On a CPU two pieces are joined for each dimension; channels-last pieces keep their format unless one is empty."""
+    x, shifts, dims = (*args, ())[:3]
+    if x.numel() == 0 or (dims and len(shifts) != len(dims)) or any(not -x.dim() <= d < x.dim() for d in dims):
+        raise Irregular
+    last = x.fake_device.type == "cpu" and dims and all(s % x.shape[d] for s, d in zip(shifts, dims)) \
+        and is_channels_last(tuple(x.shape), tuple(x.stride()))
+    return new(mode, x.shape, x, None, channels_last_strides(x.shape) if last else None)
 
 
 def leading_index(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:

@@ -35,6 +35,12 @@ def _layer_norm_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: 
             new(mode, bias.shape, bias) if mask[2] and bias is not None else None)
 
 
+def image_strides(x: FakeTensor) -> tuple[int, ...]:
+    """Channels-last strides if ``x`` has them, else row-major ones."""
+    shape = tuple(x.shape)
+    return channels_last_strides(shape) if is_channels_last(shape, tuple(x.stride())) else contiguous_strides(shape)
+
+
 def _in_format_of(x: FakeTensor) -> tuple[int, ...]:
     """Row-major or channels-last strides, as ``x`` has; anything else is irregular."""
     shape, strides = tuple(x.shape), tuple(x.stride())
@@ -62,7 +68,8 @@ def batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> t
     on_cpu = x.fake_device.type == "cpu"
     statistics = torch.float32 if half and (not on_cpu or any(p.dtype is torch.float32 for p in parameters)) else x.dtype
     saved = (x.shape[1],) if training or not on_cpu else (0,)
-    return new(mode, x.shape, x, None, _in_format_of(x)), new(mode, saved, x, statistics), new(mode, saved, x, statistics)
+    strides = image_strides(x) if on_cpu else _in_format_of(x)
+    return new(mode, x.shape, x, None, strides), new(mode, saved, x, statistics), new(mode, saved, x, statistics)
 
 
 @family(aten.native_group_norm.default)
@@ -88,7 +95,8 @@ def _batch_norm_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: 
     x, weight, mask = args[1], args[2], args[9]
     channels = x.shape[1]
     like = weight if weight is not None else x
-    return (new(mode, x.shape, x, None, dense_strides(x)) if mask[0] else None, new(mode, (channels,), like) if mask[1] else None,
+    strides = image_strides(x) if x.fake_device.type == "cpu" else dense_strides(x)
+    return (new(mode, x.shape, x, None, strides) if mask[0] else None, new(mode, (channels,), like) if mask[1] else None,
             new(mode, (channels,), like) if mask[2] else None)
 
 
@@ -153,7 +161,21 @@ def _upsample(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Fa
     return _image(mode, x, (*x.shape[:2], *size))
 
 
-@family(aten.upsample_nearest2d_backward.default, aten.upsample_bilinear2d_backward.default, aten.upsample_bicubic2d_backward.default)
+@family(aten.upsample_nearest2d_backward.default, aten.upsample_bilinear2d_backward.default)
 def _upsample_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     size = next(a for a in args[1:] if isinstance(a, (list, tuple)) and len(a) == 4)
     return _image(mode, args[0], size)
+
+
+@family(aten.upsample_bicubic2d_backward.default)
+def _upsample_bicubic_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    return new(mode, args[2], args[0])
+
+
+@family(*[getattr(aten, f"{kind}_pad{n}d{end}").default for kind in ("reflection", "replication") for n in (2, 3) for end in ("", "_backward")])
+def _pad(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """On a CPU channels-last stays; the meta kernel knows row-major only."""
+    x = args[1] if func._schema.name.endswith("_backward") else args[0]
+    if x.fake_device.type != "cpu" or not is_channels_last(tuple(x.shape), tuple(x.stride())):
+        raise Irregular
+    return _image(mode, x, mode.run_meta(func, args, kwargs).shape)

@@ -136,6 +136,12 @@ def _unsafe_view(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) ->
     return mode.run_meta(aten.view.default, args, kwargs)
 
 
+@rule(aten.view_copy.default)
+def _view_copy(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """Of any layout, for what cannot be viewed is copied."""
+    return mode.run_meta(lambda x, size: x.reshape(size).clone(memory_format=torch.contiguous_format), args, kwargs)
+
+
 @rule(aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl_.default, aten.copy.default,
       aten.copy_.default, aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default)
 def _on_first_device(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:

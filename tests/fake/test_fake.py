@@ -72,6 +72,60 @@ def test_operators_look_as_in_eager(part):
     assert not differences, differences
 
 
+def relaid(shape, dtype=torch.float32):
+    """Tensors of ``shape`` in the layouts that programs make: row-major, transposed, channels-last, every other element, expanded."""
+    x = torch.arange(1, 1 + int(torch.tensor(shape).prod()), dtype=torch.float64).reshape(shape).to(dtype)
+    yield x
+    yield x.mT.contiguous().mT
+    yield torch.stack([x, x], -1)[..., 0]
+    yield x[:1].expand(shape)
+    if len(shape) in (4, 5):
+        yield x.contiguous(memory_format=torch.channels_last if len(shape) == 4 else torch.channels_last_3d)
+
+
+aten = torch.ops.aten
+OF_LAYOUTS = {
+    "fill": ((4, 5), lambda x: [x.masked_fill(x > 3, 0), x.masked_fill(x > 3, torch.tensor(0.)), aten.pow.Scalar(2, x), aten.mvlgamma(x, 1)]),
+    "convert": ((4, 5), lambda x: [f(a, b) for f in (torch.add, torch.eq, torch.logical_and, torch.atan2) for y in relaid((4, 5), torch.int64)
+                                   for a, b in ((x, y), (y, x), (y, y), (y, y.int()), (x, x.to(torch.bfloat16)), (x, x.double()))]),
+    "select": ((4, 5), lambda x: [torch.where(c > 3, x, y) for c in relaid((4, 5)) for y in (x.mT.contiguous().mT, x.double())]),
+    "losses": ((4, 5), lambda x: [g for reduction in (0, 1) for g in (
+        aten.mse_loss_backward(x, x, x, reduction), aten.smooth_l1_loss_backward(x, x, x, reduction, 1.), aten.huber_loss_backward(x, x, x, reduction, 1.))]),
+    "join": ((2, 3, 4, 5), lambda x: [*[torch.stack([x, x], d) for d in range(-5, 5)], torch.cat([x, x[:, :1]], 1), torch.stack([x[0]] * 3)]),
+    "roll": ((2, 3, 4, 5), lambda x: [torch.roll(x, s, d) for s, d in ((1, 0), (0, 0), (3, 2), (-1, -1), ((1, 1), (1, 2)), ((1, 4), (1, 2)), (1, ()))]),
+    "attend": ((2, 3, 4, 8), lambda x: list(aten._scaled_dot_product_flash_attention_for_cpu(x, x, x))),
+    "pad": ((2, 3, 4, 5), lambda x: [F.pad(x, pad, mode) for pad in ((1, 2, 0, 1), (1, 1, 1, 1, 1, 1)) for mode in ("reflect", "replicate")]),
+    "pad backward": ((2, 3, 4, 5), lambda x: [aten.reflection_pad2d_backward(F.pad(x, (1, 2, 0, 1)), x, [1, 2, 0, 1]),
+                                              aten.replication_pad2d_backward(F.pad(x, (1, 2, 0, 1)), x, [1, 2, 0, 1])]),
+    "resize": ((2, 3, 4, 4), lambda x: [backward(x, [4, 4], [2, 3, 3, 3], False) for backward in (
+        aten.upsample_bicubic2d_backward, aten.upsample_bilinear2d_backward)]),
+    "copy": ((4, 6), lambda x: [torch.view_copy(x, [2, 12]), torch.view_copy(x, (-1,))]),
+    "normalise": ((3, 4, 5), lambda x: normalised(x)),
+    "normalise images": ((3, 4, 5, 2), lambda x: normalised(x)),
+    "normalise halves": ((3, 4, 5, 2), lambda x: [F.batch_norm(x.bfloat16(), m, v, w, w, training) for training in (True, False) for w, m, v in (
+        (None, *stats(4, torch.bfloat16)), (None, *stats(4, torch.float32)), (stats(4, torch.float32)[0], *stats(4, torch.float32)))]),
+}
+
+
+def stats(n, dtype):
+    return torch.zeros(n, dtype=dtype), torch.ones(n, dtype=dtype)
+
+
+def normalised(x):
+    x, w = x.detach().requires_grad_(), torch.ones(x.shape[1])
+    outs = [F.batch_norm(x, w.clone(), w.clone(), w, w, training) for training in (True, False)]
+    return [*outs, *[torch.autograd.grad(out, x, torch.ones_like(x.detach()))[0] for out in outs]]
+
+
+@pytest.mark.parametrize("kind", OF_LAYOUTS)
+def test_results_lie_as_in_eager_however_the_operands_do(kind):
+    shape, call = OF_LAYOUTS[kind]
+    for x in relaid(shape):
+        with Compare() as compare:
+            call(x)
+        assert not compare.differences, compare.differences
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_convolutions_keep_the_memory_format_that_eager_chooses(dtype):
     shapes = [(2, 3, 8, 4, 3, 1, 1, False), (2, 8, 16, 8, 3, 8, 1, False), (1, 1, 8, 4, 3, 1, 1, False), (2, 16, 4, 32, 1, 1, 1, False),
