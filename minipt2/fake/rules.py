@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+from types import CodeType
 from typing import Any, Callable, Sequence
 
 import torch
@@ -64,7 +65,12 @@ def _asks_for_device(func: OpOverload) -> bool:
     """Whether ``func``'s meta kernel is written in Python and answers by device: a meta tensor does not know its own."""
     kernel = func.py_kernels.get(torch._C.DispatchKey.Meta)
     code = getattr(inspect.unwrap(kernel), "__code__", None) if kernel else None
-    return code is not None and not _ASK_FOR_DEVICES.isdisjoint(code.co_names)
+    return code is not None and not _ASK_FOR_DEVICES.isdisjoint(_names_in(code))
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """The names that ``code`` and the functions defined within it look up."""
+    return set(code.co_names).union(*[_names_in(c) for c in code.co_consts if isinstance(c, CodeType)])
 
 
 def _has_tensors(func: OpOverload) -> bool:

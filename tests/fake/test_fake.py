@@ -99,6 +99,7 @@ OF_LAYOUTS = {
                                               aten.replication_pad2d_backward(F.pad(x, (1, 2, 0, 1)), x, [1, 2, 0, 1])]),
     "resize": ((2, 3, 4, 4), lambda x: [backward(x, [4, 4], [2, 3, 3, 3], False) for backward in (
         aten.upsample_bicubic2d_backward, aten.upsample_bilinear2d_backward)]),
+    "shuffle": ((2, 8, 3, 3), lambda x: [F.pixel_shuffle(x, 2), F.pixel_shuffle(x, 1)]),
     "copy": ((4, 6), lambda x: [torch.view_copy(x, [2, 12]), torch.view_copy(x, (-1,))]),
     "normalise": ((3, 4, 5), lambda x: normalised(x)),
     "normalise images": ((3, 4, 5, 2), lambda x: normalised(x)),
