@@ -100,7 +100,8 @@ def _compile(compiler: Compiler, gm: fx.GraphModule, name: str) -> Callable[[lis
 
 def _base_plan(joint: Joint) -> Plan:
     may_alias = [i for i, n in enumerate(_inputs(joint.graph)) if n.meta.get("mutated") and not n.meta.get("static")]
-    return Plan(None, joint.outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias)
+    offsets = {i: n.meta["offset"] for i, n in enumerate(_inputs(joint.graph)) if "offset" in n.meta}
+    return Plan(None, joint.outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias, offsets=offsets)
 
 
 def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> None:

@@ -25,7 +25,7 @@ from torch.fx.node import map_arg
 from ..errors import Unsupported
 from ..fake import FakeTensor
 from .ops import argument, aten, functional_variant, info, is_view, origin_of, view_parent, writes_now
-from .unview import through_strides, unview
+from .unview import INVERSES, through_strides
 
 _BATCH_NORMS = {"aten::native_batch_norm"}
 
@@ -85,6 +85,18 @@ def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return False
 
 
+def _meaning(x: torch.Tensor) -> tuple:
+    return x.dtype, x.is_conj(), x.is_neg()
+
+
+def _holds(base: torch.Tensor, val: torch.Tensor) -> bool:
+    """Whether all memory that ``val`` shows is that of ``base``, which has no gaps."""
+    start = val.storage_offset() - base.storage_offset()
+    end = start + sum((n - 1) * s for n, s in zip(val.shape, val.stride()))
+    dense = same_strides(base.shape, base.stride(), dense_strides(base.shape, base.stride()))
+    return dense and start >= 0 and (end < base.numel() or not val.numel())
+
+
 class _Functionalizer:
     def __init__(self, graph: fx.Graph):
         self.graph = graph
@@ -98,6 +110,8 @@ class _Functionalizer:
         self.writes_to: dict[fx.Node, int] = {}  # root -> writes so far
         self.current: dict[fx.Node, fx.Node] = {}  # node -> functional node that holds its value ...
         self.as_of: dict[fx.Node, int] = {}  # ... after so many writes to its root
+        self.outside: dict[fx.Node, Unsupported] = {}  # views of memory that their root is not known to own: what a write says
+        self.named: dict[fx.Node, tuple] = {}  # as_strided of a place in an input's storage -> size, stride, place in the input
         self.origin: dict[str, Any] = {}  # of the node that is being rewritten: whose line it is, and in which checkpoint
 
     def run(self) -> list[Mutation]:
@@ -110,6 +124,8 @@ class _Functionalizer:
             output.args = map_arg(output.args, self.read)
             mutations = [Mutation(root, self.read(root)) for root in self.writes_to
                          if root.op == "placeholder" and not root.meta.get("tangent")]
+        for root in (self.root[node] for node in self.named if self.writes_to.get(self.root[node])):
+            root.meta["offset"] = root.meta["val"].storage_offset()
         for node in self.graph.find_nodes(op="call_function", target=aten.as_strided.default):
             if len(node.args) > 3 and node.args[3] is not None:
                 self.shift(node)
@@ -133,15 +149,57 @@ class _Functionalizer:
                     self.replace(node, targets, positions)
 
     def view_root(self, node: fx.Node) -> None:
-        """Make the ``as_strided`` ``node`` one of the root: it looks at the storage, whatever part of it its argument shows."""
-        root = self.root[node]
-        whole, val = root.meta["val"], node.meta["val"]
-        explicit = len(node.args) > 3 and node.args[3] is not None or node.kwargs.get("storage_offset") is not None
-        if not isinstance(whole, torch.Tensor) or whole.dtype != val.dtype or root.op != "call_function" and not explicit:
+        """Make the ``as_strided`` ``node`` one of all that ``span`` finds: it looks at the storage, whatever part its argument shows.
+
+        A place named in the storage of an input stays what the user said while nothing is written: a call may bring another storage.
+        """
+        root, val = self.root[node], node.meta["val"]
+        named = root.op != "call_function" and argument(node.args, node.kwargs, node.target, 3) is not None
+        written, size, stride = self.writes_to.get(root), list(val.shape), list(val.stride())
+        try:
+            whole, start = self.span(node)
+        except Unsupported as reason:
+            if written or not isinstance(root.meta["val"], torch.Tensor) or _meaning(root.meta["val"]) != _meaning(val):
+                raise
+            self.outside[node] = reason
+            if named or root.op == "call_function":
+                node.args, node.kwargs = (root, size, stride, val.storage_offset()), {}
             return
+        if not _holds(self.parent[node].meta["val"], val):  # made anew after a write, autograd takes it of the root, and other memory has gradients
+            self.outside[node] = Unsupported("MP502", "a write under as_strided of a view that shows more than the view", "clone() it first")
+        if named:
+            self.named[node] = (size, stride, start)
+            if whole is root and not written:
+                node.args, node.kwargs, self.parent[node] = (root, size, stride, val.storage_offset()), {}, root
+                return
+            root.meta["offset"] = root.meta["val"].storage_offset()
         with self.graph.inserting_before(node):
-            node.args = (self.read(root), list(val.shape), list(val.stride()), val.storage_offset())
-        node.kwargs, self.parent[node] = {}, root
+            base = self.read(whole)
+            if base.op != "call_function" and start:
+                base = self.emit(aten.alias.default, (base,))
+            node.args = (base, size, stride, *([start] if start or root.op == "call_function" else []))
+        node.kwargs, self.parent[node] = {}, whole
+
+    def span(self, node: fx.Node) -> tuple[fx.Node, int]:
+        """The outermost tensor around the view ``node`` that gives memory the same meaning, and where in it ``node`` begins.
+
+        Counted from the first element, since a functional value lies elsewhere in a storage. Raises ``Unsupported`` where ``node`` shows
+        memory that is not the tensor's.
+        """
+        whole, val = node, node.meta["val"]
+        while whole in self.parent:
+            if whole in self.outside:
+                raise self.outside[whole]
+            parent = self.parent[whole]
+            while isinstance(parent.meta["val"], (tuple, list)):
+                parent = self.parent[parent]
+            if _meaning(parent.meta["val"]) != _meaning(val):
+                break
+            whole = parent
+        base = (whole if whole is not node else parent).meta["val"]
+        if whole is node or not _holds(base, val):
+            raise Unsupported("MP502", f"a write to a storage of which {node.target} shows another part", "clone() it first")
+        return whole, val.storage_offset() - base.storage_offset()
 
     def shift(self, node: fx.Node) -> None:
         """``as_strided`` of a value the graph makes, from its first element on: the offset becomes a slice of flat memory.
@@ -165,11 +223,13 @@ class _Functionalizer:
         writes = self.writes_to.get(self.root.get(node, node), 0)
         if self.as_of.get(node, 0) == writes:
             return self.current.get(node, node)
+        if node in self.outside:
+            raise self.outside[node]
         base = self.read(self.parent[node])
         if node.target is operator.getitem:
             value = self.emit(operator.getitem, (base, node.args[1]))
         else:
-            args = list(node.args)
+            args = [None, *self.named[node]] if node in self.named else list(node.args)
             args[info(node.target).view_of] = base
             value = self.emit(node.target, tuple(args), node.kwargs)
         self.current[node], self.as_of[node] = value, writes
@@ -199,14 +259,17 @@ class _Functionalizer:
         """``node``'s storage now holds ``value`` where ``node`` looks."""
         root = self.root.get(node, node)
         if node is root:
-            self.current[node] = self.restride(value, node)
+            value = self.restride(value, node)  # never a placeholder, of whose storage it may be a part: see shift
+            self.current[node] = value if value.op == "call_function" else self.emit(aten.alias.default, (value,))
         else:
-            overlapping = self.overlapping_above(node)
-            parent = self.parent[overlapping or node]
-            if isinstance(parent.meta["val"], (tuple, list)):
-                parent = self.parent[parent]  # an element of split, unbind ...: write into what was split
-            undo = through_strides if overlapping else unview
-            self.write(parent, undo(self.emit, node, self.read(parent), value))
+            if node.target not in INVERSES or self.overlapping_above(node):
+                whole, start = self.span(node)
+                self.write(whole, through_strides(self.emit, node, self.read(whole), value, start))
+            else:
+                parent = self.parent[node]
+                if isinstance(parent.meta["val"], (tuple, list)):
+                    parent = self.parent[parent]  # an element of split, unbind ...: write into what was split
+                self.write(parent, INVERSES[node.target](self.emit, node, self.read(parent), value))
             val, wanted = value.meta["val"], node.meta["val"]
             if not same_strides(val.shape, val.stride(), wanted.stride()):
                 return
@@ -215,14 +278,13 @@ class _Functionalizer:
             return
         self.writes_to[root] = self.as_of[root] = self.writes_to.get(root, 0) + 1
 
-    def overlapping_above(self, node: fx.Node) -> fx.Node | None:
-        """The outermost view around ``node`` in which one element of memory stands more than once (``expand``, ``unfold``)."""
-        found = None
+    def overlapping_above(self, node: fx.Node) -> bool:
+        """Whether one element of memory stands more than once in some view around ``node`` (``expand``, ``unfold``)."""
         while (node := self.parent.get(node)) in self.parent:
             val = node.meta["val"]
             if not isinstance(val, (tuple, list)) and overlaps(val.shape, val.stride()):
-                found = node
-        return found
+                return True
+        return False
 
     def fit(self, value: fx.Node, target: fx.Node) -> fx.Node:
         """``value`` in the dtype, device and shape of ``target``, as writing into it would store it."""
@@ -249,6 +311,9 @@ class _Functionalizer:
 
     def replace(self, node: fx.Node, targets: list, positions: tuple[int, ...]) -> None:
         """Turn the in-place ``node`` into functional ones and write their results to ``targets``."""
+        for val in (t.meta["val"] for t in targets if isinstance(t, fx.Node)):
+            if overlaps(tuple(val.shape), val.stride()):
+                raise Unsupported("MP502", f"{node.target} writes into a tensor in which elements share memory", "clone() it first")
         simple = _DIRECT.get(node.target)
         if simple is not None:
             self.write(targets[0], self.fit(simple(self, node, targets[0]), targets[0]))

@@ -182,6 +182,15 @@ def _check_apart(examples: Sequence[Any], written: set[int]) -> None:
             raise Unsupported("MP502", "an input that is written in place shares its storage with another input")
 
 
+def _check_strided(outputs: Sequence[Output], written: set[int]) -> None:
+    """Of a view whose base was written since, autograd takes ``as_strided`` of the base: memory outside of its argument, which had
+    no gradient before the write, then has one.
+    """
+    for out in outputs:
+        if out.origin == "input" and out.index in written and any(v.op is aten.as_strided.default for v in out.views[1:]):
+            raise Unsupported("MP502", "an output is as_strided of a view of an input that is written in place", "clone() it first")
+
+
 def _reach(graph: fx.Graph) -> list[int]:
     """For each gradient, bit ``k`` set where it depends on tangent ``k``."""
     bits: dict[fx.Node, int] = {}
@@ -212,6 +221,7 @@ def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
     use_native_batch_norm(graph)
     mutations = {placeholders.index(m.input): m.value for m in functionalize(graph)}
     _check_apart(examples, set(mutations))
+    _check_strided(chooser.outputs, set(mutations))
     for i in mutations:
         placeholders[i].meta["mutated"] = True
     updates = [i for i in mutations if i not in chooser.histories]

@@ -65,6 +65,8 @@ class Plan:
     """Gives gradients that can be differentiated, where the graph may run twice."""
     may_alias: list[int] = field(default_factory=list)
     """Written inputs that some call might pass in the storage of another input."""
+    offsets: dict[int, int] = field(default_factory=dict)
+    """Inputs that the graph is right for only where they begin there in their storage."""
     _backward: Callable[[list], Sequence[Any]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -217,8 +219,10 @@ def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(given)
 
 
-def _overlaps(plan: Plan, args: tuple) -> bool:
-    """Whether a written input shares its storage with another input of this call (compiled for the case that none does)."""
+def _misplaced(plan: Plan, args: tuple) -> bool:
+    """Whether an input of this call lies where the graph does not expect it: at another offset, or, written, in the storage of another one."""
+    if any(args[i].storage_offset() != offset for i, offset in plan.offsets.items()):
+        return True
     for i in plan.may_alias:
         place = args[i].untyped_storage().data_ptr()
         if place and any(k != i and isinstance(a, torch.Tensor) and a.untyped_storage().data_ptr() == place
@@ -230,7 +234,7 @@ def _overlaps(plan: Plan, args: tuple) -> bool:
 def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
     """The function to call: ``run(*args) -> tuple`` of the user's outputs.
 
-    ``eager`` runs instead when written inputs turn out to share storage, and again where compiled code fails.
+    ``eager`` runs instead when inputs turn out to share storage or to lie elsewhere in it, and again where compiled code fails.
     """
     straight = plan.straight
     if plan.tangents:
@@ -242,9 +246,9 @@ def bind(plan: Plan, eager: Callable[..., Any]) -> Callable[..., tuple]:
     else:
         run = lambda *args: plan.finish(args, plan.run(args))  # noqa: E731
     run = _or_eager(run, eager)
-    if not plan.may_alias:
+    if not plan.may_alias and not plan.offsets:
         return run
-    return lambda *args: tuple(eager(*args)) if _overlaps(plan, args) else run(*args)
+    return lambda *args: tuple(eager(*args)) if _misplaced(plan, args) else run(*args)
 
 
 def _from_saved_tensor_hooks(error: Exception) -> bool:

@@ -57,8 +57,12 @@ def _key(value: Any) -> Any:
 
 
 def share(graph: fx.Graph) -> None:
-    """Compute equal expressions once. Values that the graph returns stay apart: a caller may write into one of them."""
-    returned = set(output_node(graph).all_input_nodes)
+    """Compute equal expressions once. Storages that the graph returns stay apart: a caller may write into one of them."""
+    returned: set[fx.Node] = set()
+    for node in output_node(graph).all_input_nodes:
+        returned.update((node, memory := storage_root(node)))
+        while memory.target is aten._unsafe_view.default:  # no view to autograd, and the same storage
+            returned.add(memory := storage_root(memory.args[0]))
     seen: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.op != "call_function" or not pure(node) or node in returned:

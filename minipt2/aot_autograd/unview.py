@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ..errors import Unsupported
-from .ops import argument, aten
+from .ops import argument, aten, storage_root
 
 Emit = Callable[..., fx.Node]
 
@@ -53,22 +53,12 @@ def _expand(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node
     return _to_base_shape(emit, view, base, value)
 
 
-def _as_strided(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
-    """Right where the base starts its storage and has no gaps: then its functional value lies in memory the same way."""
-    val = base.meta["val"]
-    size, stride, offset = view.args[1], view.args[2], view.args[3] if len(view.args) > 3 else None
-    if val.storage_offset() != 0:
-        raise Unsupported("MP502", "an in-place write through as_strided into part of a storage")
-    return emit(aten.as_strided_scatter.default, (base, value, size, stride, offset))
-
-
-def through_strides(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
-    """Any view at all: as ``as_strided`` of the base, by the strides that it has."""
-    val, whole = view.meta["val"], base.meta["val"]
-    if whole.storage_offset() != 0 or val.dtype != whole.dtype:
-        raise Unsupported("MP502", f"an in-place write through {view.target}")
-    args = (base, value, list(val.shape), list(val.stride()), val.storage_offset())
-    return emit(aten.as_strided_scatter.default, args)
+def through_strides(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node, start: int) -> fx.Node:
+    """Any view at all, of a base without gaps: by the strides that it has, ``start`` elements after the first of ``base``."""
+    if storage_root(base).op != "call_function" or base.meta["val"].storage_offset() != 0:
+        base = emit(aten.clone.default, (base,))  # an offset counts from the start of a storage
+    val = view.meta["val"]
+    return emit(aten.as_strided_scatter.default, (base, value, list(val.shape), list(val.stride()), start))
 
 
 def _element(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
@@ -88,11 +78,10 @@ def _view_dtype(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.
 
 _nothing = lambda emit, view, base, value: value  # noqa: E731
 
-_RULES: dict[Any, Callable] = {
+INVERSES: dict[Any, Callable] = {
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),
     aten.select.int: _scatter(aten.select_scatter.default),
     aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
-    aten.as_strided.default: _as_strided,
     aten.permute.default: _permute,
     aten.transpose.int: _same_arguments(aten.transpose.int),
     aten.t.default: _same_arguments(aten.t.default),
@@ -113,11 +102,5 @@ _RULES: dict[Any, Callable] = {
     aten.lift_fresh.default: _nothing,
     operator.getitem: _element,
 }
-
-
-def unview(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
-    """The value of the whole when ``view`` (a view node; its recorded arguments count) of ``base`` holds ``value``.
-
-    ``emit(target, args, kwargs)`` appends a node. Raises ``Unsupported`` where the view cannot be written through.
-    """
-    return _RULES.get(view.target, through_strides)(emit, view, base, value)
+"""View operator -> ``rule(emit, view, base, value)``: the value of the whole when ``view`` (a view node; its recorded arguments count) of
+``base`` holds ``value``. ``emit(target, args, kwargs)`` appends a node. Any other view is written by ``through_strides``."""

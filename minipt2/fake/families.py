@@ -125,6 +125,12 @@ def _as_read(func: OpOverload, x: FakeTensor, result: torch.dtype, operands: lis
     return x.stride() if x.dtype is common else dense_strides(x)
 
 
+@family(aten.threshold_backward.default, aten.leaky_relu_backward.default)
+def _gated_gradient(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """Pointwise, but what the forward saw comes first where the order in memory is chosen."""
+    return _pointwise(mode, func, (args[1], args[0], *args[2:]), kwargs)
+
+
 def _pointwise_in_place(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     operands = _operands(args, kwargs)
     target = args[0]

@@ -332,3 +332,7 @@ def test_enable_grad_inside_no_grad():
     assert y.requires_grad and not z.requires_grad
     y.sum().backward()
     assert a.grad.tolist() == [2, 2, 2]
+
+
+def test_equal_copies_of_which_views_are_returned_stay_apart():
+    check(lambda a: (a.t().reshape(6).view(2, 3).t(), a.t().reshape(6), a.clone()[0], a.clone().t()), x(2, 3))

@@ -146,6 +146,30 @@ def test_convolutions_keep_the_memory_format_that_eager_chooses(dtype):
         assert found == look(step(x, w)), (n, c, size, o, k, groups, stride, transposed, x_format, w_format)
 
 
+LAYOUTS = {
+    "masked_fill": lambda x, y: (x.masked_fill(y > 1, 0), y.masked_fill(x > 1, torch.tensor(2.0))),
+    "roll": lambda x, y: (x.roll(1), x.roll(1, 0), x.roll((1, 2), (0, 1))),
+    "mse_loss": lambda x, y: torch.ops.aten.mse_loss_backward(x, x, y, 0),
+    "smooth_l1_loss": lambda x, y: torch.ops.aten.smooth_l1_loss_backward(x, x, y, 0, 1.0),
+    "huber_loss": lambda x, y: torch.ops.aten.huber_loss_backward(x, x, y, 0, 1.0),
+    "relu": lambda x, y: torch.ops.aten.threshold_backward(x, y, 0),
+    "leaky_relu": lambda x, y: torch.ops.aten.leaky_relu_backward(x, y, 0.1, False),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_results_lie_in_memory_as_in_eager_whatever_the_operands_do(name):
+    rows, image = torch.randn(2, 3), torch.randn(2, 4, 3, 3)
+    for x in (rows, torch.randn(3, 2).t(), torch.randn(2, 6)[:, ::2]):
+        for y in (rows, torch.randn(3, 2).t(), torch.randn(2, 1).expand(2, 3)):
+            with Compare() as compare:
+                LAYOUTS[name](x, y)
+            assert not compare.differences
+    with Compare() as compare:
+        LAYOUTS[name](image.contiguous(memory_format=torch.channels_last), image)
+    assert not compare.differences
+
+
 def test_views_share_storage_and_history_is_kept():
     base = torch.randn(4, 6, requires_grad=True)
     view, computed = base.detach()[1:, ::2], base * 2
