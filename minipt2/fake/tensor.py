@@ -190,13 +190,12 @@ class FakeMode(TorchDispatchMode):
 
     # -- known values ----------------------------------------------------------------------------------------------
     def _run_constant(self, func: OpOverload, args: tuple, kwargs: dict) -> Any:
-        """The result of ``func`` where all operands' values are known; else forget the values of what it writes."""
+        """The result of ``func`` where all operands' values are known; values in memory that it writes are forgotten."""
         fakes = [a for a in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(a, torch.Tensor)]
-        if not fakes or not any(isinstance(f, FakeTensor) and f.constant is not None for f in fakes):
+        if func._schema.is_mutable:
+            self._forget(fakes)
             return None
-        if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags \
-                or any(not isinstance(f, FakeTensor) or f.constant is None for f in fakes):
-            self._forget(func, args, kwargs)
+        if not fakes or torch.Tag.nondeterministic_seeded in func.tags or any(getattr(f, "constant", None) is None for f in fakes):
             return None
         real_args, real_kwargs = torch.utils._pytree.tree_map_only(FakeTensor, lambda f: f.constant, (args, kwargs))
         result = func(*real_args, **real_kwargs)
@@ -206,14 +205,13 @@ class FakeMode(TorchDispatchMode):
             return None
         return self.constant(result)
 
-    def _forget(self, func: OpOverload, args: tuple, kwargs: dict) -> None:
-        if func._schema.is_mutable:
-            written = {f.elem.untyped_storage()._cdata for f in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(f, FakeTensor)}
-            alive = [(ref, fake) for ref in self._constants if (fake := ref()) is not None]
-            for _, fake in alive:
-                if fake.elem.untyped_storage()._cdata in written:
-                    fake.constant = None
-            self._constants = [ref for ref, fake in alive if fake.constant is not None]
+    def _forget(self, written: list[torch.Tensor]) -> None:
+        places = {f.elem.untyped_storage()._cdata for f in written if isinstance(f, FakeTensor)}
+        alive = [(ref, fake) for ref in self._constants if (fake := ref()) is not None]
+        for _, fake in alive:
+            if fake.elem.untyped_storage()._cdata in places:
+                fake.constant = None
+        self._constants = [ref for ref, fake in alive if fake.constant is not None]
 
 
 class _History(torch.autograd.Function):

@@ -188,6 +188,11 @@ def test_values_made_while_tracing_are_known_until_written():
         known.add_(torch.ones(()))
         with pytest.raises(DataDependent):
             known.item()
+        pair = torch.tensor([1.0, 2.0])
+        assert pair.sum().item() == 3
+        pair[0].add_(1)  # through a view
+        with pytest.raises(DataDependent):
+            pair.sum().item()
 
 
 @pytest.mark.parametrize("call, error", [
