@@ -3,6 +3,9 @@
 ALLOWED: dict[str, str] = {
     "torch._ops.OpOverload": "the type of an ATen overload: what an FX node's target is tested for",
     "torch._subclasses.fake_tensor": "FakeTensorMode for operators that our own fake tensors have no rule for (borrowed, DESIGN section 3)",
+    "torch._C._get_tracing_state": "whether torch.jit.trace records: the original function runs then",
+    "torch._C._get_dispatch_mode": "whether make_fx records, likewise",
+    "torch._C._TorchDispatchModeKey.PROXY": "names its mode",
     "torch.Tensor._make_subclass": "a tensor subclass whose dispatch keys are those of another device: our fake tensors",
     "torch._C._disabled_torch_function_impl": "fake tensors do not intercept torch functions",
     "torch._C._DisableTorchDispatch": "giving a fake tensor object new sizes and strides in place",

@@ -208,7 +208,7 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
     @functools.wraps(fn if not isinstance(fn, torch.nn.Module) else type(fn).forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         before = set_callback(None)
-        if is_compiling():
+        if is_compiling() or _seen_by_another_tracer():
             set_callback(before)
             return fn(*args, **kwargs)
         if original is not None and _outdated(twin, original):
@@ -229,6 +229,14 @@ def optimize(fn: Callable, backend: Backend, *, fullgraph: bool = False, dynamic
     weakref.finalize(compiled, FrameCallback.drop, callback).atexit = False
     hook.never_capture(compiled.__code__)
     return compiled
+
+
+_tracing_state, _dispatch_mode, _PROXY = torch._C._get_tracing_state, torch._C._get_dispatch_mode, torch._C._TorchDispatchModeKey.PROXY
+
+
+def _seen_by_another_tracer() -> bool:
+    """Whether ``torch.jit.trace`` or ``make_fx`` records what runs: they see operators, not our kernels, so the original must run."""
+    return _tracing_state() is not None or _dispatch_mode(_PROXY) is not None
 
 
 def _entry_point(fn: Callable) -> tuple[Callable, types.FunctionType | None]:

@@ -75,7 +75,8 @@ tf32 = restored(lambda: torch.backends.cuda.matmul.allow_tf32, lambda on: setatt
 
 
 def cudnn(name, on):
-    return restored(lambda: getattr(torch.backends.cudnn, name), lambda on: setattr(torch.backends.cudnn, name, on))(on)
+    now = {flag: getattr(torch.backends.cudnn, flag) for flag in ("enabled", "benchmark", "deterministic", "allow_tf32")}
+    return torch.backends.cudnn.flags(**{**now, name: on})  # torch's own test helpers forbid plain assignment
 
 
 def sdpa(kind):

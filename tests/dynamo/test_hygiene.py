@@ -197,6 +197,14 @@ def calls_helper(x):
     return helper(x) + 1
 
 
+@pytest.fixture(scope="module", autouse=True)
+def modules_as_before():
+    """``torch.compile`` wraps ``nn.Module.__init__`` for good; other tests make modules within captured code."""
+    before = nn.Module.__init__
+    yield
+    nn.Module.__init__ = before
+
+
 @pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
 def test_within_and_around_torch_compile():
     upstream = lambda fn: torch.compile(fn, backend="eager")  # noqa: E731
@@ -205,6 +213,18 @@ def test_within_and_around_torch_compile():
         inner = first(lambda x: x + 1)
         agrees(second(lambda x: inner(x) * 2), lambda x: (x + 1) * 2, X)
         agrees(second(first(net)), net, X)
+
+
+def test_other_tracers_record_the_original():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    fn = lambda x: x.sin() * 2 + x  # noqa: E731
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    for ours, plain in ((compiled(fn, backend="inductor"), fn), (compiled(net, backend="inductor"), net)):
+        for calls in range(2):
+            for trace in (lambda f: torch.jit.trace(f, X), lambda f: make_fx(f)(X)):
+                assert torch.allclose(trace(ours)(X * 3), plain(X * 3))
+            ours(X)
 
 
 def test_both_compilers_on_the_same_functions():
