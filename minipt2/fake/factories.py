@@ -29,18 +29,17 @@ def _factory(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Fak
 def _arange(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     if not all(type(a) is int for a in args) or not _plain(kwargs):
         raise Irregular
-    steps = len(range(*args))
-    if len(args) == 3 and (args[2] == 0 or (args[1] - args[0]) * args[2] < 0) or len(args) < 3 and (args[-1] < (args[0] if len(args) == 2 else 0)):
+    start, end, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+    if step == 0 or (end - start) * step < 0:
         raise Irregular
-    return _made(mode, func, (steps,), args, kwargs)
+    return _made(mode, func, (len(range(start, end, step)),), args, kwargs)
 
 
 @family(aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default, aten.full_like.default, aten.rand_like.default,
         aten.randn_like.default)
 def _shaped_like(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     x = args[0]
-    if kwargs.get("memory_format") not in (None, torch.preserve_format, torch.contiguous_format) \
-            or not _plain(kwargs):
+    if kwargs.get("memory_format") not in (None, torch.preserve_format, torch.contiguous_format) or not _plain(kwargs):
         raise Irregular
     keep = kwargs.get("memory_format") is not torch.contiguous_format
     return new(mode, x.shape, x, kwargs.get("dtype"), dense_strides(x) if keep else None, kwargs.get("device"))
