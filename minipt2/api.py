@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import inspect
 import types
 from typing import Any, Callable
 
@@ -32,8 +31,11 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     static and a new one is a new compilation. ``backend``: a name of ``list_backends()`` or a callable ``(gm, example_inputs) -> callable``.
     ``mode``: one of ``MODES``; on a CPU all of them generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
     (``{"memory_budget": 0.5}``: save less for the backward, compute more of it again).
-    Raises ``InvalidArgument`` at once for an unknown backend, mode or option. Follows ``torch.compile``.
+    Raises ``InvalidArgument`` at once for an unknown backend, mode or option. What is compiled already is compiled anew, with these
+    settings. Follows ``torch.compile``.
     """
+    _check(bool, fullgraph=fullgraph, disable=disable)
+    _check((bool, type(None)), dynamic=dynamic)
     settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
     call_backend = _resolve(backend, mode, options)
     if model is None:
@@ -44,13 +46,29 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         return _optimize_module(model, settings, call_backend)
     if isinstance(model, type) or not callable(model):
         raise InvalidArgument(f"minipt2.compile takes a module, a function or nothing (as a decorator), not {model!r}")
-    return dynamo.optimize(model, call_backend, fullgraph=fullgraph, dynamic=dynamic)
+    return dynamo.optimize(_original(model), call_backend, fullgraph=fullgraph, dynamic=dynamic)
+
+
+def _original(fn: Callable) -> Callable:
+    """The function or method that ``fn`` was compiled from; ``fn`` itself if it was not."""
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, OptimizedModule) and fn == owner.forward:
+        return owner._orig_mod.forward
+    return getattr(fn, "_minipt2_inline", fn)
+
+
+def _check(kinds: type | tuple[type, ...], **values: Any) -> None:
+    for name, value in values.items():
+        if not isinstance(value, kinds):
+            raise InvalidArgument(f"{name} is True or False{' or None' if kinds is not bool else ''}, not {value!r}")
 
 
 def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] | None) -> Callable:
     """The backend as a callable that applies ``options`` while it compiles."""
     if mode is not None and mode not in MODES:
         raise InvalidArgument(f"no mode {mode!r}; there are {', '.join(MODES)}")
+    if not isinstance(options, (dict, type(None))):
+        raise InvalidArgument(f"options is a dict of names out of {', '.join(OPTIONS)}, not {options!r}")
     unknown = sorted(set(options or ()) - set(OPTIONS))
     if unknown:
         raise InvalidArgument(f"no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
@@ -120,7 +138,7 @@ def _optimize_module(module: nn.Module, settings: dict[str, Any], call_backend: 
         "_compiled_call": staticmethod(optimize(module)),
         "_compiled_forward": staticmethod(optimize(module.forward)),
     }
-    namespace["forward"] = _with_signature(OptimizedModule.forward, inspect.signature(kind.forward))
+    namespace["forward"] = _in_the_name_of(kind.forward, OptimizedModule.forward)
     # type.__new__ itself, so that a metaclass with a registry does not register this class
     compiled_kind = type.__new__(type(kind), kind.__name__, (OptimizedModule, kind), namespace)
     compiled = object.__new__(compiled_kind)
@@ -128,11 +146,13 @@ def _optimize_module(module: nn.Module, settings: dict[str, Any], call_backend: 
     return compiled
 
 
-def _with_signature(function: Callable, signature: inspect.Signature) -> Callable:
-    """A copy of ``function`` that reports ``signature``: libraries look at ``forward``'s parameters."""
-    clone = types.FunctionType(function.__code__, function.__globals__, "forward", function.__defaults__, function.__closure__)
-    clone.__signature__ = signature
-    return clone
+def _in_the_name_of(original: Callable, function: types.FunctionType) -> Callable:
+    """A copy of ``function`` with the name and signature of ``original``: libraries look at ``forward``'s parameters."""
+    return functools.wraps(original)(types.FunctionType(function.__code__, function.__globals__))
+
+
+dynamo.transparent_code(OptimizedModule.__call__.__code__)
+dynamo.transparent_code(OptimizedModule.forward.__code__)
 
 
 def disable(fn: Callable | None = None) -> Callable:

@@ -101,6 +101,9 @@ class Config:
         return Path(base) / f"minipt2-{os.getuid()}"
 
 
+_SWITCH = {**dict.fromkeys(("0", "false", "no", "off", ""), False), **dict.fromkeys(("1", "true", "yes", "on"), True)}
+
+
 def _from_environment() -> Config:
     values = Config()
     for field in fields(Config):
@@ -109,7 +112,9 @@ def _from_environment() -> Config:
             continue
         default = getattr(values, field.name)
         if isinstance(default, bool):
-            parsed: Any = text.lower() not in ("0", "false", "no", "off", "")
+            parsed: Any = _SWITCH.get(text.lower())
+            if parsed is None:
+                raise ValueError(f"MINIPT2_{field.name.upper()} takes bool (0 or 1), not {text!r}")
         else:
             try:
                 parsed = type(default)(text)

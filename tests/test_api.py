@@ -154,7 +154,8 @@ def test_is_compiling(fresh):
 @pytest.mark.parametrize("settings, listed", [
     ({"backend": "inductr"}, "inductor"), ({"mode": "fastest"}, "reduce-overhead"), ({"options": {"fuse": 1}}, "fusion"),
     ({"options": {"fusion": "yes"}}, "takes bool"), ({"options": {"max_fusion_size": "many"}}, "takes int"),
-    ({"options": {"memory_budget": 1.5}}, "between 0 and 1")])
+    ({"options": {"memory_budget": 1.5}}, "between 0 and 1"), ({"options": "fusion"}, "a dict of names"), ({"fullgraph": "yes"}, "fullgraph is True"),
+    ({"dynamic": 1}, "dynamic is True or False or None"), ({"disable": "x"}, "disable is True")])
 def test_unknown_names_are_refused_at_once(settings, listed):
     with pytest.raises(InvalidArgument, match=listed):
         minipt2.compile(lambda x: x, **settings)
@@ -170,6 +171,41 @@ def test_backends_are_listed_and_registered(fresh):
 
     check(lambda x: torch.cos(x) * 2, torch.randn(3), backend=backend)
     assert isinstance(seen[0][0], torch.fx.GraphModule) and isinstance(seen[0][1][0], torch.Tensor)
+
+
+def f_plus_sine(x):
+    return torch.sin(x) + 1, x
+
+
+inner_compiled = minipt2.compile(f_plus_sine)
+
+
+@pytest.mark.parametrize("outer", [inner_compiled, minipt2.compile(inner_compiled), lambda x: inner_compiled(x)])
+def test_compiling_what_is_compiled(outer, fresh):
+    x, seen = torch.randn(3), []
+
+    def backend(gm, inputs):
+        seen.append(gm)
+        return gm.forward
+    assert_same(f_plus_sine(x), minipt2.compile(outer, fullgraph=True, backend=backend)(x))
+    assert len(seen) == 1
+
+
+def test_compiled_modules_inside_others_are_captured_with_them(net):
+    x, inner = torch.randn(3, 4), minipt2.compile(net.eval())
+    larger = nn.Sequential(inner, nn.Linear(4, 2)).eval()
+    expected = larger[1](net(x))
+    assert_same(expected, minipt2.compile(larger, fullgraph=True, backend="eager")(x))
+    assert_same(expected, minipt2.compile(lambda y: larger[1](inner.forward(y)), fullgraph=True, backend="eager")(x))
+    assert_same(net(net(x)), minipt2.compile(inner.twice, fullgraph=True, backend="eager")(x))
+
+
+@pytest.mark.parametrize("made, told", [(lambda gm: None, "returned None for graph"), (lambda gm: lambda *a: None, "a NoneType; a tuple of 1"),
+                                        (lambda gm: lambda *a: gm(*a)[0], "a Tensor; a tuple of 1"), (lambda gm: lambda *a: (*a, *a), "2 values")])
+def test_backends_that_return_something_else_are_told(made, told, fresh):
+    compiled = minipt2.compile(torch.nn.functional.relu, backend=lambda gm, inputs: made(gm))
+    with pytest.raises(minipt2.BackendError, match=told):
+        compiled(torch.ones(3))
 
 
 def test_options_apply(fresh):
@@ -220,7 +256,8 @@ def test_a_misspelt_setting_is_refused():
 
 
 @pytest.mark.parametrize("name, value, told", [
-    ("MINIPT2_FUSON", "0", "MINIPT2_FUSION"), ("MINIPT2_RECOMPILE_LIMIT", "lots", "MINIPT2_RECOMPILE_LIMIT takes int"), ("MINIPT2_CACHE_DIR", "x", "")])
+    ("MINIPT2_FUSON", "0", "MINIPT2_FUSION"), ("MINIPT2_RECOMPILE_LIMIT", "lots", "MINIPT2_RECOMPILE_LIMIT takes int"), ("MINIPT2_CACHE_DIR", "x", ""),
+    ("MINIPT2_FUSION", "maybe", "MINIPT2_FUSION takes bool"), ("MINIPT2_FUSION", "Off", "fusion=False")])
 def test_a_mistake_in_the_environment_is_told(name, value, told, monkeypatch):
     from minipt2.config import _from_environment
 

@@ -33,7 +33,7 @@ PROGRAM = """
     x = torch.linspace(-2, 2, 60).reshape(6, 10)
     out = minipt2.compile(f)(x)
     assert torch.allclose(out, f(x), atol=1e-6), (out, f(x))
-    print("kernels", minipt2.counters()["kernels"])
+    print("fallbacks", minipt2.counters()["fallbacks"], "kernels", minipt2.counters()["kernels"])
 """
 
 
@@ -46,14 +46,17 @@ def test_without_a_c_compiler_kernels_run_eagerly_with_one_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     assert kernels(done) == 0
     assert done.stderr.count("compiler") >= 1 and "Traceback" not in done.stderr
+    assert "fallbacks 0" not in done.stdout
 
 
 def test_unwritable_cache(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("a file where the folder should be")
-    done = run_python(PROGRAM, MINIPT2_CACHE_DIR=str(blocked / "cache"))
-    assert done.returncode == 0, done.stderr
-    assert kernels(done) > 0
+    for path in (blocked / "cache", blocked):
+        done = run_python(PROGRAM, MINIPT2_CACHE_DIR=str(path))
+        assert done.returncode == 0, done.stderr
+        assert kernels(done) > 0
+        assert done.stderr.count("for this process only") == 1 and str(path) in done.stderr
 
 
 def test_damaged_cache_is_rebuilt(tmp_path):

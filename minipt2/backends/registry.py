@@ -11,7 +11,7 @@ from typing import Any, Callable
 import torch
 from torch import fx
 
-from ..errors import InvalidArgument
+from ..errors import BackendError, InvalidArgument
 from ..fake import for_strangers
 
 Backend = Callable[..., Callable[..., Any]]
@@ -55,11 +55,26 @@ def lookup(backend: str | Backend) -> Backend:
 
 
 def with_familiar_inputs(backend: Backend) -> Backend:
-    """``backend``; one from outside gets example inputs of the class that ``torch.compile`` would give it."""
+    """``backend``; one from outside gets example inputs of the class that ``torch.compile`` would give it, and what it returns is checked."""
     if getattr(backend, "__module__", "").startswith(f"{__name__.partition('.')[0]}."):
         return backend
 
     @functools.wraps(backend)
     def call(gm: fx.GraphModule, example_inputs: list[torch.Tensor], **options: Any) -> Callable[..., Any]:
-        return backend(gm, [for_strangers(example) for example in example_inputs], **options)
+        return _checked(backend(gm, [for_strangers(example) for example in example_inputs], **options), gm)
     return call
+
+
+def _checked(fn: Any, gm: fx.GraphModule) -> Any:
+    """``fn``, which has to return as many values as ``gm`` does, in a tuple or list."""
+    if not callable(fn) or fn == gm.forward:
+        return fn
+    expected = len(next(node for node in reversed(gm.graph.nodes) if node.op == "output").args[0])
+
+    def run(*args: Any) -> Any:
+        results = fn(*args)
+        if not isinstance(results, (tuple, list)) or len(results) != expected:
+            what = f"{len(results)} values" if isinstance(results, (tuple, list)) else f"a {type(results).__name__}"
+            raise BackendError(f"what the backend made of {gm.meta.get('name', 'a graph')} returned {what}; a tuple of {expected} is wanted")
+        return results
+    return run

@@ -6,5 +6,6 @@ graphs wherever that is possible. ``api.compile`` calls ``optimize``. Read ``eva
 Upstream: ``torch/_dynamo``.
 """
 from .eval_frame import disable, is_compiling, optimize, reset
+from .skip import transparent_code
 
-__all__ = ["disable", "is_compiling", "optimize", "reset"]
+__all__ = ["disable", "is_compiling", "optimize", "reset", "transparent_code"]

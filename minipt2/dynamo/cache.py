@@ -21,6 +21,8 @@ class Entry:
     guards: GuardFn
     code: CodeType
     payload: Any = None
+    number: int = 0
+    """Which version of the function it is, counted from 0 as they are added."""
 
 
 class CodeCache:
@@ -29,6 +31,7 @@ class CodeCache:
     def __init__(self, limit: Optional[int] = None):
         self.limit = config.recompile_limit if limit is None else limit
         self.entries: list[Entry] = []
+        self.added = 0
         self.misses: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[Entry]:
@@ -43,6 +46,8 @@ class CodeCache:
         """Keep ``entry`` as the first to be tried; False, and nothing kept, when the cache is full."""
         if self.full:
             return False
+        entry.number = self.added
+        self.added += 1
         self.entries.insert(0, entry)
         return True
 
@@ -59,10 +64,10 @@ class CodeCache:
         """Forget entries that no call can use any more, because an object they were made for is gone."""
         self.entries = [entry for entry in self.entries if entry.guards.alive]
 
-    def record_miss(self, f_locals: dict) -> list[str]:
+    def record_miss(self, f_locals: dict) -> dict[int, str]:
         """``why_missed``, counted, so that ``often`` can name the guard that keeps failing."""
         reasons = why_missed(self, f_locals)
-        self.misses.update(reason.split(", found")[0] for reason in reasons)
+        self.misses.update(reason.split(", found")[0] for reason in reasons.values())
         return reasons
 
     def often(self) -> str:
@@ -70,6 +75,6 @@ class CodeCache:
         return self.misses.most_common(1)[0][0] if self.misses else ""
 
 
-def why_missed(cache: CodeCache, f_locals: dict) -> list[str]:
-    """For each entry in the order tried, the first guard that fails: source, expected, found."""
-    return [reason for entry in cache if (reason := entry.guards.explain(f_locals)) is not None]
+def why_missed(cache: CodeCache, f_locals: dict) -> dict[int, str]:
+    """For each version, the one used last first, the first guard that fails: source, expected, found."""
+    return {entry.number: reason for entry in cache if (reason := entry.guards.explain(f_locals)) is not None}

@@ -154,7 +154,7 @@ class FrameCallback:
             warn(
                 f"minipt2: {code.co_qualname} ({code.co_filename}:{code.co_firstlineno}) was compiled {len(cache.entries)} times, "
                 f"config.recompile_limit; it runs eagerly from now on. The check that failed most: {cache.often()}; "
-                f"this time: {''.join(reasons[:1])}"
+                f"this time: {next(iter(reasons.values()), '')}"
             )
             return False
         trace.count("recompiles")
@@ -248,7 +248,7 @@ def _entry_point(fn: Callable) -> tuple[Callable, types.FunctionType | None]:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     if isinstance(code, types.CodeType) and not skipped_as_frame(code):
         return _with_own_code(fn), getattr(fn, "__func__", fn) if isinstance(fn, _FUNCTIONS) else None
-    return _with_own_code(_caller(fn)), None
+    return _caller(fn), None
 
 
 _FUNCTIONS = (types.FunctionType, types.MethodType)
@@ -283,13 +283,22 @@ def _with_own_code(fn: Callable) -> Callable:
 
 
 def _caller(fn: Callable) -> Callable:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return fn(*args, **kwargs)
-
+    """A function that calls ``fn``, whose code is its own and bears the name and place of what it calls."""
+    call = lambda *args, **kwargs: fn(*args, **kwargs)  # noqa: E731 (one line, so that every part of it lies on the line named)
+    call.__code__ = call.__code__.replace(**_place(fn))
+    allow_code(call.__code__)
     return call
 
 
-allow_code(_caller(len).__code__)
+def _place(fn: Callable) -> dict[str, Any]:
+    """Fields of a code object that say where ``fn`` was written, as far as it is Python."""
+    function = inspect.unwrap(fn.forward if isinstance(fn, torch.nn.Module) else fn)
+    if not hasattr(function, "__code__") and not inspect.isroutine(function):
+        function = inspect.unwrap(type(function).__call__)
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType):
+        return dict(co_qualname=getattr(fn, "__qualname__", type(fn).__qualname__))
+    return {field: getattr(code, field) for field in ("co_name", "co_qualname", "co_filename", "co_firstlineno")}
 
 
 def disable(fn: Callable) -> Callable:

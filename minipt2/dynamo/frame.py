@@ -15,12 +15,12 @@ from .. import trace
 from ..config import config
 from ..errors import BackendError, Unsupported
 from . import hook
+from .guard_kinds import describe
 from .bytecode import Instruction, assemble, clone, ops
 from .emit import GRAPH_OUT, Emitter
 from .modes import preserved
 from .output_graph import OutputGraph
 from .resume import continuation, is_resume_code, live_names, prologue, puts_stack_back, reachable
-from .skip import is_entry_code
 from .translator import NULL, Translator
 from .variables.base import ObservedException, Variable
 from .variables.functions import CellVariable, ContextExitVariable
@@ -116,7 +116,6 @@ class FrameTranslator(Translator):
         output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or ())
         super().__init__(output, code, frame.f_globals)
         output.tx = self
-        self.hidden = is_entry_code(code)
         self.breaks, self.backend, self.fullgraph, self.broke = breaks, backend, fullgraph, broke
         self._arrive(frame)
 
@@ -341,11 +340,14 @@ class FrameTranslator(Translator):
             torch._C._set_grad_enabled(self.output.state.grad)
             try:
                 with trace.span(f"backend on {gm.meta['name']}"):
-                    return self.backend(gm, examples)
+                    fn = self.backend(gm, examples)
             except (Unsupported, BackendError):
                 raise
             except Exception as error:
                 raise BackendError(f"the backend failed on {gm.meta['name']}: {type(error).__name__}: {error}") from error
+        if not callable(fn):
+            raise BackendError(f"the backend returned {describe(fn)} for {gm.meta['name']}, not a function of its inputs")
+        return fn
 
 
 def _in_place(name: str, var: Variable) -> bool:

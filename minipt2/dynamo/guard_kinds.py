@@ -38,6 +38,8 @@ class Kind:
     """(expected value, const) -> text that is true when the guard holds."""
     found: str = "{v}"
     """Text of what is there instead."""
+    whole: bool = False
+    """``says`` is all there is to say: there is no value to compare with."""
 
 
 def _row(rank: int, says: str, test: str | Callable[[Any, Const], str], found: str = "{v}") -> Kind:
@@ -45,6 +47,10 @@ def _row(rank: int, says: str, test: str | Callable[[Any, Const], str], found: s
         template = test
         return Kind(rank, says, lambda value, const: template.replace("{c}", const(value)), found)
     return Kind(rank, says, test, found)
+
+
+def _whole(rank: int, says: str, test: str, found: str = "{v}") -> Kind:
+    return Kind(rank, says, lambda value, const: test, found, whole=True)
 
 
 LITERALS = (int, str, bytes, bool, type(None))
@@ -135,8 +141,8 @@ class Fixed:
 
 KINDS: dict[str, Kind] = {
     # any value
-    "NONE": _row(0, "value", "{v} is None"),
-    "NOT_NONE": _row(0, "value", "{v} is not None"),
+    "NONE": _whole(0, "value None", "{v} is None"),
+    "NOT_NONE": _whole(0, "value other than None", "{v} is not None"),
     "TYPE": _row(0, "type", "type({v}) is {c}", "type({v})"),
     "ID": _row(0, "object", "{v} is {c}"),
     "ALIAS": _row(1, "object", "{v} is {c}"),
@@ -153,7 +159,7 @@ KINDS: dict[str, Kind] = {
     # containers
     "LEN": _row(2, "length", "len({v}) == {c}", "len({v})"),
     "ITER_LEN": _row(2, "items left", "rest_length({v}) == {c}", "rest_length({v})"),
-    "EMPTY": _row(2, "emptiness", lambda value, const: "not {v}"),
+    "EMPTY": _whole(2, "nothing in it", "not {v}"),
     "DICT_KEYS": _row(2, "keys in order", _keys, "[*{v}]"),
     "NOT_CONTAINS": _row(2, "absent item", "{c} not in {v}"),
     "CONTAINS": _row(2, "present item", "{c} in {v}"),
@@ -162,7 +168,7 @@ KINDS: dict[str, Kind] = {
     "DTYPE": _row(2, "dtype", "{v}.dtype is {c}", "{v}.dtype"),
     "SIZE": _row(1, "size", _size, "tuple({v}.shape)"),
     "STRIDE": _row(3, "stride", "{v}.stride() == {c}", "{v}.stride()"),
-    "CONTIGUOUS": _row(3, "stride", lambda value, const: "{v}.is_contiguous()", "{v}.stride()"),
+    "CONTIGUOUS": _whole(3, "stride contiguous", "{v}.is_contiguous()", "{v}.stride()"),
     "DEVICE": _row(4, "device", _device, "{v}.device"),
     "REQUIRES_GRAD": _row(
         2, "requires_grad", lambda value, const: "{v}.requires_grad" if value else "not {v}.requires_grad", "{v}.requires_grad"
@@ -176,13 +182,13 @@ KINDS: dict[str, Kind] = {
     "TENSOR_VERSION": _row(3, "version", "{v}._version == {c}", "{v}._version"),
     # modules
     "MODULE_TRAINING": _row(1, "training", lambda value, const: f"{{d}}['training'] is {bool(value)}", "{d}['training']"),
-    "PLAIN_MODULE": _row(
-        1, "module without hooks or a forward of its own",
-        lambda value, const: "not ({d}['_forward_hooks'] or {d}['_forward_pre_hooks'] or {d}['_backward_hooks']"
+    "PLAIN_MODULE": _whole(
+        1, "no hooks and no forward of its own",
+        "not ({d}['_forward_hooks'] or {d}['_forward_pre_hooks'] or {d}['_backward_hooks']"
         " or {d}['_backward_pre_hooks'] or 'forward' in {d})",
     ),
     # no source
-    "GLOBAL_STATE": _row(0, "torch's modes as they were", _state),
+    "GLOBAL_STATE": Kind(0, "torch's modes as they were", _state, whole=True),
 }  # fmt: skip
 KINDS["TENSOR_ALIAS"] = KINDS["ALIAS"]
 

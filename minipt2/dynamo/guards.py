@@ -50,7 +50,8 @@ class Check:
     hint: str
 
     def __str__(self) -> str:
-        return f"{self.source}: {KINDS[self.kind].says} {self.expected}" if self.source else KINDS[self.kind].says
+        kind = KINDS[self.kind]
+        return f"{self.source}: " * bool(self.source) + kind.says + f" {self.expected}" * (not kind.whole)
 
 
 class GuardFn:
@@ -113,7 +114,7 @@ class _Written:
         name = self.source.name()
         other = self.expected if isinstance(self.expected, Source) else None
         test, found = (_fill(text, name, f"{name}.__dict__", other, other and other.name()) for text in (self.test, KINDS[self.kind].found))
-        return Check(name, self.kind, "contiguous" if self.kind == "CONTIGUOUS" else expected, test, found, self.hint)
+        return Check(name, self.kind, expected, test, found, self.hint)
 
 
 def _fill(test: str, value: str, attributes: str, other: Optional[Source], other_text: Optional[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .per_code import PerCode
 from .variables.base import unsupported
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -38,7 +39,8 @@ NEVER_INLINE = (
 )
 
 _disabled: set[CodeType] = set()
-_allowed: set[CodeType] = set()
+_allowed: PerCode[bool] = PerCode(lambda code: True)
+_transparent: set[CodeType] = set()
 
 
 def disable_code(code: CodeType) -> None:
@@ -47,12 +49,17 @@ def disable_code(code: CodeType) -> None:
 
 def allow_code(code: CodeType) -> None:
     """Capture frames of ``code`` although its file is skipped."""
-    _allowed.add(code)
+    _allowed(code)
 
 
-def is_entry_code(code: CodeType) -> bool:
-    """minipt2's own function that calls a module or library function for the user."""
-    return code in _allowed
+def transparent_code(code: CodeType) -> None:
+    """Inline calls of ``code`` although it is minipt2's own."""
+    _transparent.add(code)
+
+
+def is_hidden(code: CodeType) -> bool:
+    """Code of ours between two frames of the user's, who does not want to hear of it."""
+    return code in _allowed or code in _transparent
 
 
 def skipped_with_callees(code: CodeType) -> bool:
@@ -87,7 +94,7 @@ def check_inline(fn: Any) -> None:
     module = fn.get_globals().get("__name__") or ""
     if module.startswith(NEVER_INLINE) and _matches(module):
         unsupported("MP303", f"call of {module}.{code.co_qualname}", "move this call out of the compiled code")
-    if code.co_filename.startswith(_OWN) and not code.co_filename.startswith(_USER_PARTS) and code not in _allowed:
+    if code.co_filename.startswith(_OWN) and not code.co_filename.startswith(_USER_PARTS) and not is_hidden(code):
         unsupported("MP303", f"call of minipt2's own {code.co_qualname}")
 
 

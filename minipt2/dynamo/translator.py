@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Iterable
 from ..errors import Unsupported, UserFrame
 from .bytecode import Instruction, decode
 from .per_code import PerCode
+from .skip import check_inline, is_hidden
 from .variables.base import ObservedException, Variable, unsupported
 from .variables.constant import ConstantVariable
 from .variables.functions import CellVariable, bind_arguments
@@ -63,8 +64,6 @@ class Raised:
 class Translator:
     """The state of one frame: locals, cells, stack, next instruction. ``hidden``: not a frame of the user's."""
 
-    hidden = False
-
     def __init__(self, output: "OutputGraph", code: CodeType, f_globals: dict, parent: "Translator | None" = None):
         self.output, self.code, self.f_globals, self.parent = output, code, f_globals, parent
         self.f_builtins = output.f_builtins
@@ -80,7 +79,8 @@ class Translator:
         self.raise_step = 0  # step of the outermost frame at which the exception being unwound was raised
         self.returned: Variable | None = None
         self.yielded: Variable | None = None
-        self.outer_frames = parent.frames() if parent and not parent.hidden else ()
+        self.hidden = is_hidden(code)
+        self.outer_frames = () if parent is None else parent.outer_frames if parent.hidden else parent.frames()
 
     # -- the stack -------------------------------------------------------------------------------------------------
     def push(self, value: Variable) -> None:
@@ -323,8 +323,6 @@ class Translator:
     # -- calls -----------------------------------------------------------------------------------------------------
     def inline_call(self, fn: Any, args: list[Variable], kwargs: dict[str, Variable]) -> Variable:
         """Interpret the Python function ``fn`` (a function variable) here; a generator function gives a generator."""
-        from .skip import check_inline
-
         check_inline(fn)
         code = fn.get_code()
         if self.depth > MAX_INLINE_DEPTH:

@@ -30,7 +30,7 @@ from typing import Any, Iterator, Sequence
 import torch
 
 from ..config import config
-from ..errors import BackendError, CompilerNotFound
+from ..errors import BackendError, CompilerNotFound, warn
 
 FLAGS = ("-O3", "-march=native", "-std=gnu11", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
          "-ffp-contract=off", "-w")
@@ -123,11 +123,18 @@ def folder() -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         stat = path.stat()
-    except OSError:
-        return _private_folder()
+    except OSError as error:
+        return _instead_of(path, error.strerror)
     # code is loaded from here: a folder that others may write is not trusted
-    ours = stat.st_uid == os.getuid() and not stat.st_mode & 0o022
-    return path if ours and os.access(path, os.W_OK | os.X_OK) else _private_folder()
+    if stat.st_uid != os.getuid() or stat.st_mode & 0o022:
+        return _instead_of(path, "others may write there")
+    return path if os.access(path, os.W_OK | os.X_OK) else _instead_of(path, "it can't be written")
+
+
+@functools.cache
+def _instead_of(path: Path, why: str) -> Path:
+    warn(f"minipt2 keeps what it compiles for this process only: {path}: {why}; set MINIPT2_CACHE_DIR to a folder of your own")
+    return _private_folder()
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from .. import trace
 from ..config import config
 from ..errors import CompilerNotFound, warn
+from ..prims import kind
 from . import cache
 from .codegen import wrapper
 from .fingerprint import graph_text
@@ -35,11 +36,11 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
         cache.find_compiler()
     except CompilerNotFound as error:
         _warn_once(str(error))
-        return _eager(gm)
+        return _eager(gm, "no C compiler")
     for device in _devices(gm) - {"cpu"}:
         if device != "meta":  # no values, nothing to be fast at
             _warn_once(f"there are none for {device} tensors")
-        return _eager(gm)
+        return _eager(gm, f"no kernels for {device} tensors")
     with trace.span("passes"):
         for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
             run_pass(gm)
@@ -61,8 +62,12 @@ def _devices(gm: fx.GraphModule) -> set[str]:
     return {v.device.type for v in vals if hasattr(v, "device")}
 
 
-def _eager(gm: fx.GraphModule) -> Compiled:
-    """Every kernel through eager: prims have references that run on tensors."""
+def _eager(gm: fx.GraphModule, why: str) -> Compiled:
+    """Every kernel through eager: prims have references that run on tensors. Each is a fallback."""
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and kind(node) not in ("view", "contraction"):  # those are eager's anyway
+            trace.count("fallbacks")
+            trace.artifact("fallback", str(node.target), why)
     gm.recompile()
     outputs = next(n for n in reversed(gm.graph.nodes) if n.op == "output").args[0]
     strides = [tuple(v.stride()) if hasattr(v := getattr(n, "meta", {}).get("val"), "stride") else None for n in outputs]

@@ -5,6 +5,7 @@ Upstream: ``torch._dynamo.explain`` and its ``ExplainOutput``.
 from __future__ import annotations
 
 import html
+import itertools
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, Callable, Iterable
 import torch
 
 from .. import api, trace
-from ..errors import Unsupported
+from ..errors import InvalidArgument, Unsupported
 from .text import target_name
 
 _LISTED = 12
@@ -93,7 +94,7 @@ class Explanation:
         elif stage == "skipped":
             self.skipped.append((name, payload[1]))
         elif stage == "recompiles":
-            self.recompiles += [(name, reason) for reason in payload[1]]
+            self.recompiles += [(name, reason) for reason in payload[1].values()]
         elif stage == "code":
             self.code.append((name, str(payload)))
         elif stage == "perf":
@@ -108,20 +109,20 @@ class Explanation:
     def summary(self) -> str:
         parts = [(self.graph_count, "graph"), (self.break_count, "break"), (self.counters.get("kernels", 0), "kernel"),
                  (self.counters.get("fallbacks", 0), "fallback")]
-        return ", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in parts)
+        return ", ".join(itertools.starmap(_counted, parts))
 
     def __str__(self) -> str:
         lines = [self.summary()]
         for k, report in enumerate(self.reports):
-            lines.append(f"graph {k}: {sum(report.ops.values())} ops: {_listed(report.ops)}")
-            lines.append(f"  of {report.function}; {len(report.guards)} guards; {report.kernels} kernels")
+            lines.append(f"graph {k}: {_counted(sum(report.ops.values()), 'op')}: {_listed(report.ops)}")
+            lines.append(f"  of {report.function}; {_counted(len(report.guards), 'guard')}; {_counted(report.kernels, 'kernel')}")
             lines += [f"  eager kernel {text}" for text in report.eager_kernels]
         lines += [f"break: {reason}" for reason in self.breaks]
         lines += [f"runs eagerly: {name}: {reason}" for name, reason in self.skipped]
         lines += [f"compiled again: {name}: {reason}" for name, reason in self.recompiles]
         lines += [f"warning: {text}" for text in self.warnings]
         if self.code:
-            lines.append("code: " + ", ".join(f"{name} ({text.count(chr(10)) + 1} lines)" for name, text in self.code)
+            lines.append("code: " + ", ".join(f"{name} ({_counted(text.count(chr(10)) + 1, 'line')})" for name, text in self.code)
                          + "; the text is in .code, the captured graphs are in .graphs, their guards in .reports")
         if self.seconds:
             lines.append("seconds: " + ", ".join(f"{name} {s:.2f}" for name, s in self.seconds.items()))
@@ -140,6 +141,10 @@ class Explanation:
         if told:
             tables.append(_table(("", "function", "reason"), told))
         return "\n".join(tables)
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def _listed(ops: Counter[str]) -> str:
@@ -162,22 +167,24 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 _STAGES = ("graph", "guards", "recipe", "fallback", "breaks", "skipped", "recompiles", "code", "perf")
 
 
-def explain(fn: Callable, **settings: Any) -> Callable[..., Explanation]:
+def explain(fn: Callable, *misplaced: Any, **settings: Any) -> Callable[..., Explanation]:
     """``explain(fn)(*args)`` compiles ``fn`` anew (``settings`` as for ``compile``), calls it once and says what happened.
 
     ``fn`` may be plain or already compiled. The call's result is dropped; its side effects happen. Warnings of the call are kept in the
     explanation instead of being shown. A backward graph is compiled when a backward first runs: it is in the explanation of an ``fn``
-    that calls ``backward()``.
+    that calls ``backward()``. Raises InvalidArgument when the call's arguments are given here.
     """
+    if misplaced:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        raise InvalidArgument(f"explain takes only what to explain; its arguments come after: explain({name})(...)")
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()
-        target = getattr(fn, "_orig_mod", getattr(fn, "__wrapped__", fn))
         before = trace.counters()
         unsubscribe = trace.subscribe(found.listen, *_STAGES)
         try:
             with warnings.catch_warnings(record=True) as caught:
-                api.compile(target, **settings)(*args, **kwargs)
+                api.compile(fn, **settings)(*args, **kwargs)
         finally:
             unsubscribe()
         found.warnings = [str(w.message) for w in caught]

@@ -78,11 +78,11 @@ def skipped(payload: tuple[CodeType, Unsupported | str]) -> str:
     return f"runs eagerly ({code.co_filename}:{code.co_firstlineno}): {reason}"
 
 
-def recompiles(payload: tuple[CodeType, list[str]]) -> str:
-    """Why none of the versions compiled so far fits this call, last used first."""
+def recompiles(payload: tuple[CodeType, dict[int, str]]) -> str:
+    """Why none of the versions compiled so far fits this call, in the order in which they were compiled."""
     code, reasons = payload
     return "\n".join([f"compiled again ({code.co_filename}:{code.co_firstlineno}); of the versions there are",
-                      *(f"  version {k} needs {reason}" for k, reason in enumerate(reasons))])
+                      *(f"  version {k} needs {reason}" for k, reason in sorted(reasons.items()))])
 
 
 def perf(span: Span) -> str:

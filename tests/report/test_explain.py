@@ -103,3 +103,41 @@ def test_training_counts_backward_kernels(net):
     found = minipt2.explain(step)(X)
     assert any("backward" in name for name, _ in found.code)
     assert sum(report.kernels for report in found.reports) == found.counters["kernels"]
+
+
+def test_a_module_is_named_by_its_forward(net):
+    class Plain(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + 1
+
+    found = minipt2.explain(Plain(4, 3), backend="eager")(X)
+    (report,) = found.reports
+    assert report.function.endswith("Plain.forward")
+    assert "_caller" not in str(found) and "eval_frame" not in str(found)
+
+
+@pytest.mark.parametrize("of", [lambda m: m, lambda m: minipt2.compile(m), lambda m: minipt2.compile(m).forward,
+                                lambda m: minipt2.compile(m.forward), lambda m: minipt2.compile(minipt2.compile(m.forward))])
+def test_what_is_compiled_already_is_explained_as_the_original(of, net):
+    (expected,) = minipt2.explain(net, backend="eager")(X).breaks
+    (reason,) = minipt2.explain(of(net), backend="eager")(X).breaks
+    assert str(reason) == str(expected)
+
+
+def test_arguments_given_too_early_are_told():
+    def f(x):
+        return x
+    with pytest.raises(minipt2.InvalidArgument, match=r"explain\(f\)\(...\)"):
+        minipt2.explain(f, X)
+
+
+def test_guards_say_what_they_want_without_a_dangling_none(net):
+    found = minipt2.explain(lambda x, k=None: x if k is not None else net.linear(x) + (k is None), backend="eager")(X)
+    guards = [guard for report in found.reports for guard in report.guards]
+    assert [guard for guard in guards if guard.endswith("None")] == ["L['k']: value None"]
+    assert any(guard.endswith("no hooks and no forward of its own") for guard in guards)
+
+
+def test_one_is_not_plural(fresh):
+    text = str(minipt2.explain(lambda x: torch.sin(x))(X))
+    assert "1 op:" in text and "; 1 kernel\n" in text

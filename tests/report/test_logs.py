@@ -52,6 +52,16 @@ def test_every_log_says_its_part(caplog):
     assert "capture of model" in found["perf"] and "C compiler" in found["perf"] and "s of its own" in found["perf"]
 
 
+def test_recompiles_number_versions_as_they_were_made(caplog):
+    set_logs("recompiles")
+    compiled = minipt2.compile(lambda x: x + 1, backend="eager")
+    for n in (1, 2, 1, 3):
+        compiled(torch.ones(n, 2))
+    last = caplog.records[-1].getMessage()
+    assert "version 0 needs L['x']: size (1, 2)" in last and "version 1 needs L['x']: size (2, 2)" in last
+    assert last.index("version 0") < last.index("version 1")
+
+
 def test_only_what_was_asked_for(caplog):
     set_logs("breaks", "recompiles")
     minipt2.compile(model, backend="eager")(torch.ones(3))

@@ -28,6 +28,8 @@ def wrap_function(tx, value, source):
         else:
             tx.output.guard(source, "ID", value)
     var = function_variable(value, source)
+    if "_minipt2_inline" in value.__dict__ and source is not None:
+        return StandInVariable(value, builder.wrap(tx, value._minipt2_inline, AttrSource(source, "_minipt2_inline")), source)
     if isinstance(var, UserFunctionVariable):
         tx.output.guard(source, "FUNC_CODE", value.__code__)
         tx.output.side_effects.track_existing(var, value)
@@ -87,8 +89,8 @@ def callable_variable(value: Any, source, tx=None) -> Variable:
     return BuiltinVariable(value, source)
 
 
-class ScriptFunctionVariable(KnownFunctionVariable):
-    """A function under ``torch.jit.script``: the Python function it was made from is traced."""
+class StandInVariable(KnownFunctionVariable):
+    """A function under ``torch.jit.script`` or ``minipt2.compile``: what it was made from is traced."""
 
     def __init__(self, value: Any, original: Variable, source):
         super().__init__(value, source)
@@ -110,7 +112,7 @@ def wrap_script_function(tx, value, source):
     if source is None or scripted is None or scripted.name != value.name:  # a traced one holds what its trace saw
         return builder._unknown(tx, value, source)
     tx.output.guard(source, "ID", value)
-    return ScriptFunctionVariable(value, builder.wrap(tx, original, AttrSource(source, SCRIPTED)), source)
+    return StandInVariable(value, builder.wrap(tx, original, AttrSource(source, SCRIPTED)), source)
 
 
 SCRIPTED = "_torchdynamo_inline"
