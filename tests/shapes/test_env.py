@@ -1,0 +1,92 @@
+"""The environment of symbols: creation, questions, recorded facts, guards."""
+from __future__ import annotations
+
+import pytest
+import sympy
+import torch
+
+from minipt2.shapes import LateGuard, ShapeEnv, UnknownSize
+
+
+class At:
+    def __init__(self, name: str):
+        self._name = name
+
+    def name(self) -> str:
+        return self._name
+
+
+def texts(env: ShapeEnv) -> list[str]:
+    return [str(g).split(" with ")[0] for g in env.guards()]
+
+
+def test_zero_and_one_stay_numbers_and_equal_sizes_share():
+    env = ShapeEnv()
+    assert env.symbol(0, At("a")) == 0 and env.symbol(1, At("b")) == 1
+    a, b, c = env.symbol(5, At("c")), env.symbol(5, At("d")), env.symbol(6, At("e"))
+    assert a.node is b.node and c.node is not a.node
+    assert texts(env) == ["s0 >= 2", "s1 >= 2", "d == s0"]
+
+
+def test_marked_dimensions_do_not_share():
+    env = ShapeEnv()
+    a, b = env.symbol(5, At("a")), env.symbol(5, At("b"), marked=True, min=3, max=9)
+    assert a.node is not b.node
+    assert texts(env) == ["s0 >= 2", "3 <= s1 <= 9"]
+
+
+def test_answers_are_recorded_once():
+    env = ShapeEnv()
+    a = env.symbol(8, At("a"))
+    assert a % 4 == 0 and a % 2 == 0 and not a < 2 and a * 3 > a
+    assert texts(env) == ["s0 >= 2", "s0 % 4 == 0"]
+
+
+def test_a_negative_answer_is_recorded_as_such():
+    env = ShapeEnv()
+    a, b = env.symbol(8, At("a")), env.symbol(3, At("b"))
+    assert not a == b
+    assert texts(env)[-1] == "s0 != s1"
+
+
+def test_a_known_size_is_a_number_everywhere():
+    env = ShapeEnv()
+    a, b = env.symbol(8, At("a")), env.symbol(3, At("b"))
+    c = a * b
+    assert int(a) == 8
+    assert str(c) == "8 * s1" and texts(env) == ["s1 >= 2", "s0 == 8"]
+
+
+def test_equal_sizes_become_one():
+    env = ShapeEnv()
+    a, b = env.symbol(8, At("a"), marked=True), env.symbol(8, At("b"), marked=True)
+    assert a == b and env.implied(sympy.Eq(a.node.expr * 2, b.node.expr * 2, evaluate=False))
+
+
+def test_frozen_refuses_new_facts():
+    env = ShapeEnv()
+    a = env.symbol(8, At("a"))
+    with env.frozen():
+        assert a > 1
+        with pytest.raises(LateGuard, match="s0 > 3"):
+            bool(a > 3)
+    assert texts(env) == ["s0 >= 2"]
+
+
+def test_sizes_that_depend_on_data_need_facts():
+    env = ShapeEnv()
+    u = env.unbacked()
+    with pytest.raises(UnknownSize, match="u0 > 3"):
+        bool(u > 3)
+    assert (u > 5).node.expect_true() and u > 3 and u >= 0
+    assert not env.guards() and len(env.asserted) == 1
+
+
+def test_meta_tensors_take_symbols():
+    env = ShapeEnv()
+    b, t = env.symbol(4, At("b")), env.symbol(16, At("t"))
+    x = torch.empty((b, t, 64), device="meta")
+    assert x.is_contiguous() and str(x.stride(0)) == "64 * s1"
+    assert str(torch.cat([x, x], 1).shape[1]) == "2 * s1" and str(torch.arange(t * 2, device="meta").shape[0]) == "2 * s1"
+    assert str((b * t * 64 // (b * 8))) == "8 * s1"
+    assert texts(env) == ["s0 >= 2", "s1 >= 2"]
