@@ -52,7 +52,7 @@ class _Entry:
 
     # -------------------------------------------------------------- made here
     def make(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Plan:
-        plan = make_plan(gm, examples, fw_compiler=self.compiler("forward"), bw_compiler=self.compiler("backward"),
+        plan = make_plan(inductor.fuse_attention(gm), examples, fw_compiler=self.compiler("forward"), bw_compiler=self.compiler("backward"),
                          inference_compiler=self.compiler("inference", inference=True), decompose=_decompose)
         if self.recipes:
             (kind, recipe), = self.recipes.items()

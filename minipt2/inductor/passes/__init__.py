@@ -3,6 +3,7 @@
 Upstream counterpart: ``torch._inductor.fx_passes`` and ``torch._inductor.freezing``.
 """
 from ...config import config
+from .attention import fuse_attention
 from .bias import unfuse_bias
 from .bn_fold import fold_conv_bn
 from .freeze import Frozen, split_static
@@ -33,4 +34,4 @@ INFERENCE_PASSES = (choose_layouts, _fold, _onednn, unfuse_bias)
 TRAINING_PASSES = (unfuse_bias,)
 """Run on a forward or a backward graph; ``choose_layouts`` ran before they were cut apart."""
 
-__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "choose_layouts", "fold_conv_bn", "fuse_convolutions", "split_static", "unfuse_bias"]
+__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "choose_layouts", "fold_conv_bn", "fuse_attention", "fuse_convolutions", "split_static", "unfuse_bias"]

@@ -1,0 +1,133 @@
+"""Attention written out: which spellings become one operator, which must not, and that every number stays eager's."""
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import minipt2
+from minipt2.inductor.passes import fuse_attention
+
+INF = float("inf")
+CAUSAL = torch.tril(torch.ones(12, 12, dtype=torch.bool))
+PADDED = torch.tensor([[1] * 12, [0] * 12]).bool()[:, None, None, :]  # the second sequence sees nothing
+
+
+def heads(*shape, grad=False):
+    torch.manual_seed(0)
+    return [torch.randn(shape, requires_grad=grad) for _ in range(3)]
+
+
+def fused(fn, *args) -> int:
+    """How many attentions are recognised in what is captured of ``fn``."""
+    found = []
+
+    def backend(gm, example_inputs):
+        made = fuse_attention(gm)
+        found.append(sum(n.target is F.scaled_dot_product_attention for n in made.graph.nodes))
+        return made.forward
+    minipt2.compile(fn, backend=backend)(*args)
+    return sum(found)
+
+
+def check(fn, *args, expected=1):
+    """``fn`` compiled is ``fn``, NaN for NaN, gradients too; ``expected`` attentions are recognised."""
+    assert fused(fn, *args) == expected
+    want, got = fn(*args), minipt2.compile(fn)(*args)
+    torch.testing.assert_close(got, want, equal_nan=True, rtol=1e-5, atol=1e-5)
+    leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+    if leaves:
+        weight = torch.randn_like(want)
+        for a, b in zip(torch.autograd.grad((got * weight).sum(), leaves), torch.autograd.grad((want * weight).sum(), leaves)):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+SPELLINGS = {
+    "operators": lambda q, k, v: torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), dim=-1) @ v,
+    "methods": lambda q, k, v: q.matmul(k.mT).mul(0.25).softmax(-1).matmul(v),
+    "functions": lambda q, k, v: torch.matmul(F.softmax(torch.matmul(q * 0.3, k.permute(0, 1, 3, 2)), dim=3), v),
+    "in float32": lambda q, k, v: torch.matmul(F.softmax(q @ k.transpose(2, 3), dim=-1, dtype=torch.float32).to(q.dtype), v),
+    "dropout of nothing": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 0.5, training=False) @ v,
+    "no scale": lambda q, k, v: (q @ k.mT).softmax(3) @ v,
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("grad", [False, True])
+def test_spellings(name, grad):
+    check(SPELLINGS[name], *heads(2, 3, 12, 8, grad=grad))
+
+
+MASKS = {
+    "masked_fill": lambda s: s.masked_fill(~CAUSAL, -INF),
+    "masked_fill, finite": lambda s: s.masked_fill(~PADDED, -1e9),
+    "nothing seen": lambda s: s.masked_fill(~PADDED, -INF),
+    "where": lambda s: torch.where(CAUSAL, s, -INF),
+    "where, the other way": lambda s: torch.where(~PADDED, torch.finfo(torch.float32).min, s),
+    "added": lambda s: s + torch.zeros(12, 12).masked_fill(~CAUSAL, -INF),
+    "added, nothing seen": lambda s: s + torch.zeros(2, 1, 1, 12).masked_fill(~PADDED, -INF),
+    "added, finite": lambda s: torch.zeros(2, 1, 1, 12).masked_fill(~PADDED, torch.finfo(torch.float32).min) + s,
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("scaled", [False, True])
+def test_masks(name, scaled):
+    def fn(q, k, v):
+        scores = q @ k.mT / 3.0 if scaled else q @ k.mT
+        return torch.softmax(MASKS[name](scores), dim=-1) @ v
+    check(fn, *heads(2, 3, 12, 8))
+    if "nothing" not in name:  # gradients of NaN
+        check(fn, *heads(2, 3, 12, 8, grad=True), expected="added" not in name)
+
+
+def test_one_head():
+    check(lambda q, k, v: torch.bmm(torch.softmax(torch.bmm(q, k.mT).masked_fill(~CAUSAL, -INF), -1), v), *heads(2, 12, 8))
+
+
+def test_cross_attention():
+    torch.manual_seed(0)
+    q, k, v = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 12, 8), torch.randn(2, 3, 12, 8)
+    check(SPELLINGS["operators"], q, k, v)
+
+
+def returns_weights(q, k, v):
+    weights = torch.softmax(q @ k.mT, -1)
+    return torch.cat([weights @ v, weights], -1)
+
+
+def writes_between(q, k, v):
+    v = v.clone()
+    scores = q @ k.mT
+    v.mul_(2)
+    v += 1
+    return torch.softmax(scores, -1) @ v
+
+
+OTHERS = {
+    "weights are used": returns_weights,
+    "a write in between": writes_between,
+    "softmax over queries": lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v,
+    "weights from the right": lambda q, k, v: v.mT @ torch.softmax(q @ k.mT, -1),
+    "a mask that is scaled": lambda q, k, v: torch.softmax((q @ k.mT + torch.arange(12.0).expand(12, 12)) / 2, -1) @ v,
+    "a fill that leaves something": lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(~CAUSAL, -3.0), -1) @ v,
+    "float64": lambda q, k, v: torch.softmax(q.double() @ k.mT.double(), -1) @ v.double(),
+    "a dropout that drops": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 1.0, training=True) @ v,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_left_alone(name):
+    check(OTHERS[name], *heads(2, 3, 12, 8), expected=0)
+
+
+def test_a_mask_that_learns_is_left_alone():
+    bias = torch.randn(12, 12, requires_grad=True)
+    check(lambda q, k, v, bias: torch.softmax(q @ k.mT + bias, -1) @ v, *heads(2, 3, 12, 8, grad=True), bias, expected=0)
+
+
+def test_deep_heads_are_fused_without_gradients_only():
+    check(SPELLINGS["operators"], *heads(1, 2, 12, 64))
+    check(SPELLINGS["operators"], *heads(1, 2, 12, 64, grad=True), expected=0)
