@@ -1,6 +1,7 @@
 # make demo   set up, then compile a CNN and a transformer, for inference and training, and print a table
 # make test   set up, then lint the layering and run the tests
 # make bench  set up, then time eager, minipt2 and torch.compile side by side (minutes)
+# make site   set up, then build the course's site into build/site; make serve shows it on a port of this machine
 #
 # Variables: PYTHON (interpreter for the environment), VENV (where it goes), TORCH (the torch requirement).
 
@@ -10,7 +11,7 @@ TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test bench setup clean
+.PHONY: demo test bench site serve setup clean
 
 setup: $(STAMP)
 
@@ -31,6 +32,16 @@ test: setup
 
 bench: setup
 	$(BIN)/python -m minipt2.bench --peer torch.compile
+
+$(VENV)/.site: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[site]"
+	touch $@
+
+site: $(VENV)/.site
+	OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs build --strict
+
+serve: $(VENV)/.site
+	OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs serve
 
 clean:
 	rm -rf $(VENV) build *.egg-info

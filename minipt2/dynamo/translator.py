@@ -11,6 +11,7 @@ import inspect
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Iterable
 
+from .. import trace
 from ..errors import Unsupported, UserFrame
 from .bytecode import Instruction, decode
 from .per_code import PerCode
@@ -114,6 +115,7 @@ class Translator:
         pc = self.pc
         self.current = instr = self.program.instructions[pc]
         self.pc = pc + 1
+        trace.artifact("instruction", self.code.co_qualname, self)
         try:
             self.program.handlers[pc](self, instr)
         except ObservedException as error:

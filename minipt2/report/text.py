@@ -21,16 +21,17 @@ def target_name(target: Any) -> str:
 def graph(gm: fx.GraphModule) -> str:
     """A line a node: name, call, result, and the user's line where it changes."""
     lines, before = [], None
-    for node in gm.graph.nodes:
-        where = node.meta.get("stack") or ()
+    for each in gm.graph.nodes:
+        where = each.meta.get("stack") or ()
         if where and where[-1] != before:
             before = where[-1]
             lines.append(f"# {Path(before.file).name}:{before.line}  {before.text}".rstrip())
-        lines.append(_node(node))
+        lines.append(node(each))
     return "\n".join(lines)
 
 
-def _node(node: fx.Node) -> str:
+def node(node: fx.Node) -> str:
+    """One node: name, what it makes, how."""
     if node.op == "output":
         return f"return {_argument(node.args[0])}"
     result = _value(node.meta.get("val"))

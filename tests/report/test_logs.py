@@ -107,7 +107,7 @@ def test_spans_know_what_is_their_own():
 
 
 def test_unknown_stages_are_refused():
-    with pytest.raises(ValueError, match="no stage 'graphs'; there are bytecode"):
+    with pytest.raises(ValueError, match="no stage 'graphs'; there are instruction, bytecode"):
         trace.subscribe(print, "graphs")
 
 

@@ -31,9 +31,9 @@ LINE = 64
 """Elements of a row walked at a time where another operand is walked across: its cache lines are used while they are there."""
 
 
-def write_body(plan: Plan) -> Writer:
-    """The statements of a kernel's function."""
-    w = Writer(plan)
+def write_body(plan: Plan, writer: Writer | None = None) -> Writer:
+    """The statements of a kernel's function, in ``writer`` (default: a new one)."""
+    w = writer or Writer(plan)
     if w.checks:
         w.line("int bad = 0;")
     if not plan.inner:

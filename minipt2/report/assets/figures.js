@@ -1,0 +1,121 @@
+/* One script for all figures: states chosen by a slider, a list or a click; lines that light up together; pairs; predictions.
+   Everything it needs stands in the page; nothing is fetched. */
+(() => {
+  "use strict";
+  const all = (root, selector) => [...root.querySelectorAll(selector)];
+
+  function start(figure) {
+    if (figure.dataset.ready) return;
+    figure.dataset.ready = "yes";
+    if (figure.classList.contains("mp-predict")) return predict(figure);
+    const { states, start: first, pairs } = JSON.parse(figure.querySelector('script[type="application/json"]').textContent);
+    const named = new Map();
+    for (const e of all(figure, "[data-name]")) named.set(e.dataset.name, [...(named.get(e.dataset.name) || []), e]);
+    const slots = all(figure, "[data-slot]");
+    const control = figure.querySelector(".mp-control");
+    const range = figure.querySelector("input[type=range]"), select = figure.querySelector("select"), output = figure.querySelector("output");
+    let now = first, marked = [];
+
+    function mark(state) {
+      for (const [e, kind] of marked) e.classList.remove(kind);
+      marked = [];
+      for (const [kind, names] of Object.entries(state.marks))
+        for (const name of names) for (const e of named.get(name) || []) { e.classList.add(kind); marked.push([e, kind]); }
+    }
+    for (const [kind, names] of Object.entries(states[first].marks)) for (const name of names) for (const e of named.get(name) || []) marked.push([e, kind]);
+
+    function show(k) {
+      now = Math.max(0, Math.min(states.length - 1, k));
+      const state = states[now];
+      mark(state);
+      for (const slot of slots) slot.textContent = state.slots[slot.dataset.slot] || "";
+      if (range) { range.value = now; range.setAttribute("aria-valuetext", state.label); }
+      if (select) select.value = now;
+      if (output) output.textContent = state.label;
+      figure.dataset.state = now;
+      for (const e of all(figure, ".mp-line.now")) reveal(e);
+    }
+    if (control) control.hidden = false;
+    if (range) range.addEventListener("input", () => show(+range.value));
+    if (select) select.addEventListener("change", () => show(+select.value));
+    for (const b of all(figure, "[data-move]")) b.addEventListener("click", () => show(now + +b.dataset.move));
+
+    /* lines that belong together */
+    const linked = all(figure, "[data-links]");
+    function light(e) {
+      for (const other of all(figure, ".lit")) other.classList.remove("lit");
+      const links = new Set(e ? e.dataset.links.split(" ") : []);
+      if (!e) return;
+      for (const other of linked) if (other.dataset.links.split(" ").some((name) => links.has(name))) {
+        other.classList.add("lit");
+        if (other.closest("pre") !== e.closest("pre") && !(shown.get(other.closest("pre")) === e)) { reveal(other); shown.set(other.closest("pre"), e); }
+      }
+    }
+    const shown = new Map();
+    figure.addEventListener("pointerover", (event) => { const e = event.target.closest("[data-links]"); if (e) light(e); });
+
+    /* a click or Enter on a line */
+    let picked = [];
+    function act(e) {
+      if (e.dataset.goto !== undefined) show(+e.dataset.goto);
+      if (e.dataset.links) light(e);
+      if (e.dataset.pick) pick(e);
+    }
+    figure.addEventListener("click", (event) => { const e = event.target.closest("[data-goto],[data-links],[data-pick]"); if (e) act(e); });
+    function pick(e) {
+      if (picked.length === 2) { for (const p of picked) p.classList.remove("picked"); picked = []; }
+      if (picked.includes(e)) return;
+      picked.push(e);
+      e.classList.add("picked");
+      const said = figure.querySelector(".mp-said");
+      const names = picked.map((p) => p.dataset.pick);
+      said.textContent = picked.length < 2 ? `${names[0]} and …` : pairs[names.join("|")] || pairs[names.reverse().join("|")] || "";
+    }
+
+    /* the keyboard: arrows walk through the lines of a pane, Enter acts */
+    for (const pane of all(figure, "pre, svg")) {
+      const lines = all(pane, "[data-links],[data-goto],[data-pick]");
+      if (!lines.length) continue;
+      let at = -1;
+      pane.addEventListener("keydown", (event) => {
+        const move = { ArrowDown: 1, ArrowUp: -1, ArrowRight: pane.matches("svg") ? 1 : 0, ArrowLeft: pane.matches("svg") ? -1 : 0 }[event.key];
+        if (move) {
+          if (at >= 0) lines[at].classList.remove("cursor");
+          do at = (at + move + lines.length) % lines.length; while (lines[at].classList.contains("off"));
+          lines[at].classList.add("cursor");
+          reveal(lines[at]);
+          if (lines[at].dataset.links) light(lines[at]);
+        } else if ((event.key === "Enter" || event.key === " ") && at >= 0) act(lines[at]);
+        else return;
+        event.preventDefault();
+      });
+    }
+    figure.mpShow = show;
+  }
+
+  /* scroll a line's own pane, never the page */
+  function reveal(e) {
+    const pane = e.closest("pre");
+    if (!pane) return;
+    const top = e.offsetTop - pane.offsetTop;
+    if (top < pane.scrollTop || top + e.offsetHeight > pane.scrollTop + pane.clientHeight) pane.scrollTop = Math.max(0, top - pane.clientHeight / 3);
+  }
+
+  function predict(figure) {
+    const form = figure.querySelector("form"), work = figure.querySelector("details"), said = figure.querySelector(".mp-said");
+    form.hidden = false;
+    work.hidden = true;
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const given = form.elements.guess.value.trim();
+      if (!given) return;
+      const right = given === figure.dataset.answer || (given !== "" && Number(given) === Number(figure.dataset.answer));
+      said.textContent = right ? "Yes." : "Not quite. The work is below.";
+      figure.dataset.right = right;
+      work.hidden = false;
+    });
+  }
+
+  const run = () => all(document, "[data-figure]").forEach(start);
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", run); else run();
+})();

@@ -1,0 +1,96 @@
+"""The loop IR of a kernel beside the C made of it, statement by statement."""
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Sequence
+
+from ...inductor.codegen.c_openmp import comment
+from ...inductor.codegen.c_openmp_loops import write_body
+from ...inductor.codegen.c_openmp_plan import make_plan, pointer
+from ...inductor.codegen.c_openmp_values import Writer
+from ...inductor.ir import Block, Instr, Ref
+from ...inductor.scheduler import Kernel, Schedule
+from .frame import Figure, Line, Pane, State
+from .loops import schedules
+
+
+class Linked(Writer):
+    """A writer that remembers which instructions each line of C came from."""
+
+    def __init__(self, plan: Any):
+        super().__init__(plan)
+        self.came_from: dict[int, set[int]] = {}
+        self._storing: int | None = None
+
+    def define(self, id: int) -> None:
+        before = len(self.lines)
+        super().define(id)
+        for k in range(before, len(self.lines)):
+            self.came_from.setdefault(k, set()).add(id)
+
+    def store_line(self, i: Instr, value: str) -> list[str]:
+        self._storing = i.id
+        return super().store_line(i, value)
+
+    def line(self, *lines: str) -> None:
+        before = len(self.lines)
+        super().line(*lines)
+        if self._storing is not None:
+            for k in range(before, len(self.lines)):
+                self.came_from.setdefault(k, set()).add(self._storing)
+            self._storing = None
+
+
+def linked_kernel(kernel: Kernel, schedule: Schedule, prefix: str = "") -> tuple[list[Line], list[Line]]:
+    """(loop IR, C) of a kernel; a line of C has the links of the instructions it computes. Links start with ``prefix``."""
+    plan = make_plan(kernel, schedule)
+    w = write_body(plan, Linked(plan))
+    head = " ".join(f"for {v} < {n}:" for v, n in plan.outer) + "".join(f" for {v} < {n} (reduced):" for v, n in plan.inner)
+    ir = [Line(head.strip() or "once:")]
+    ir += [Line("  " + show(i), links=[f"{prefix}%{i.id}"]) for i in plan.instrs]
+    params = [pointer(p) for p in plan.params] + (["int* restrict err"] if w.checks else [])
+    c = [Line(t) for t in comment(kernel).splitlines()] + [Line(f"void kernel({', '.join(params)}) {{")]
+    known = {str(i.id) for i in plan.instrs}
+    for k, text in enumerate(w.lines):
+        ids = set(w.came_from.get(k, ()))
+        ids |= {int(n) for n in re.findall(r"\b(?:acc|row)(\d+)", text) if n in known}  # accumulators and kept rows are named after their values
+        c.append(Line(text, links=[f"{prefix}%{id}" for id in sorted(ids)]))
+    return ir, [*c, Line("}")]
+
+
+def show(i: Instr) -> str:
+    """An instruction as text."""
+    def argument(a: Any) -> str:
+        if isinstance(a, Ref):
+            return f"%{a.id}" + f".{a.part}" * bool(a.part)
+        if isinstance(a, Block):
+            return "{" + "; ".join(map(show, a.instrs)) + f"; %{a.result.id}}}"
+        return str(a)
+    arguments = ", ".join(argument(a) for a in i.args if a is not None)
+    return f"{i.op}({arguments})" if i.dtype is None else f"%{i.id} = {i.op}({arguments})"
+
+
+def beside(fn: Callable[..., Any], args: Sequence[Any], name: str = "code") -> Figure:
+    """The kernels of the first graph that a call of ``fn`` compiles. ``data["linked"]``: IR instructions, and those with a line of C."""
+    return of_schedule(schedules(fn, args)[0], name)
+
+
+def of_schedule(plan: Schedule, name: str = "code") -> Figure:
+    """One state for each kernel of ``plan``."""
+    panes: list[list[Line]] = [[], []]
+    names, total, linked = [], 0, 0
+    for k, kernel in enumerate(plan.kernels):
+        prefix = f"k{k}"
+        names.append(prefix)
+        both = linked_kernel(kernel, plan, prefix)
+        for pane, lines in zip(panes, both):
+            for line in lines:
+                line.name = prefix
+            pane += lines
+        in_c = {link for line in both[1] for link in line.links}
+        total += len(both[0]) - 1
+        linked += sum(1 for line in both[0] if in_c.intersection(line.links))
+    titles = [", ".join(kernel.origins[:6]) for kernel in plan.kernels]
+    states = [State(f"kernel {k}: {title}", {"off": [n for n in names if n != names[k]]}) for k, title in enumerate(titles)]
+    return Figure(name, "Loop IR and the C made of it.", "Point at a line, or walk with the arrow keys: its counterparts light up.",
+                  [Pane("loop IR", panes[0]), Pane("C", panes[1])], states, "select", "kernel", data={"linked": [total, linked]})
