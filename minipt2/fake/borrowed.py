@@ -16,10 +16,12 @@ from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeabl
 
 @functools.cache
 def upstream_mode() -> Any:
-    """Upstream's mode; operators only, no symbols."""
+    """Upstream's mode; operators only. What it finds for symbols is true of their environment, so it keeps nothing."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode.cache_enabled = False
+    return mode
 
 
 def run_borrowed(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:

@@ -11,7 +11,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..prims.meta import contiguous_strides
-from .families import Irregular, dense_strides, family, new
+from .families import PLAIN, Irregular, dense_strides, family, new
 from .tensor import FakeMode, FakeTensor
 
 aten = torch.ops.aten
@@ -27,12 +27,15 @@ def _factory(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Fak
 
 @family(aten.arange.default, aten.arange.start, aten.arange.start_step)
 def _arange(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    if not all(type(a) is int for a in args) or not _plain(kwargs):
+    if not all(type(a) in (int, torch.SymInt) for a in args) or not _plain(kwargs):
         raise Irregular
     start, end, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
-    if step == 0 or (end - start) * step < 0:
+    if step == 0:
         raise Irregular
-    return _made(mode, func, (len(range(start, end, step)),), args, kwargs)
+    span, step = (end - start, step) if step > 0 else (start - end, -step)
+    if span < 0:
+        raise Irregular
+    return _made(mode, func, ((span + (step - 1)) // step,), args, kwargs)
 
 
 @family(aten.zeros_like.default, aten.ones_like.default, aten.empty_like.default, aten.full_like.default, aten.rand_like.default,
@@ -57,7 +60,7 @@ def _plain(kwargs: dict) -> bool:
 
 
 def _made(mode: FakeMode, func: OpOverload, shape: Sequence[int], values: tuple, kwargs: dict) -> FakeTensor:
-    dtype = kwargs.get("dtype") or _factory_dtype(func, tuple(type(v) for v in values), torch.get_default_dtype())
+    dtype = kwargs.get("dtype") or _factory_dtype(func, tuple(PLAIN.get(type(v), type(v)) for v in values), torch.get_default_dtype())
     elem = torch.empty_strided(shape, contiguous_strides(shape), dtype=dtype, device="meta")
     return FakeTensor(mode, elem, torch.device(kwargs.get("device") or torch.get_default_device()))
 

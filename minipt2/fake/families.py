@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ..prims.meta import (_elementwise_strides, broadcast_shapes, channels_last_strides, contiguous_strides, is_channels_last, is_dense,
                           reduced_shape, wrap_dim, wrap_dims)
+from ..shapes.known import SYMBOLIC, equal_all, positive, same, same_all
 from .tensor import FakeMode, FakeTensor, common_device
 
 aten = torch.ops.aten
@@ -56,7 +57,7 @@ def _probe(func: OpOverload, args: tuple, kwargs: dict) -> torch.dtype:
     key = (func, *[_look(a) for a in args], *[(k, _look(v)) for k, v in kwargs.items()], torch.get_default_dtype())
     dtype = _dtypes.get(key)
     if dtype is None:
-        real_args, real_kwargs = pytree.tree_map_only(torch.Tensor, _sample, (args, kwargs))
+        real_args, real_kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), _sample, (args, kwargs))
         try:
             dtype = _dtypes[key] = func(*real_args, **real_kwargs).dtype
         except (RuntimeError, TypeError, IndexError, ValueError) as error:
@@ -67,11 +68,15 @@ def _probe(func: OpOverload, args: tuple, kwargs: dict) -> torch.dtype:
 def _look(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.dtype, value.dim()
-    return type(value) if isinstance(value, (bool, int, float, complex)) else repr(value)
+    return type(value) if isinstance(value, (bool, int, float, complex)) else PLAIN.get(type(value)) or repr(value)
 
 
-def _sample(value: torch.Tensor) -> torch.Tensor:
-    return torch.ones((1,) * value.dim(), dtype=value.dtype)
+PLAIN: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+"""What a symbolic number is when it has a value."""
+
+
+def _sample(value: Any) -> Any:
+    return torch.ones((1,) * value.dim(), dtype=value.dtype) if isinstance(value, torch.Tensor) else PLAIN[type(value)](1)
 
 
 _dtypes: dict[tuple, torch.dtype] = {}
@@ -110,7 +115,7 @@ def _pointwise(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> F
     layouts: list[tuple[int, ...]] = []
     for x, own in zip(operands, shapes):
         layout = _spread(own, _as_read(func, x, dtype, operands), shape)
-        if layout not in layouts:
+        if not any(same_all(layout, known) for known in layouts):
             layouts.append(layout)
     device = operands[0].fake_device if len(operands) == 1 else common_device(func, {i: x for i, x in enumerate(operands)})
     return new(mode, shape, operands[0], dtype, None if func in _ROW_MAJOR else _elementwise_strides(shape, tuple(layouts)), device)
@@ -134,7 +139,7 @@ def _gated_gradient(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict)
 def _pointwise_in_place(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     operands = _operands(args, kwargs)
     target = args[0]
-    if _broadcast([tuple(x.shape) for x in operands]) != tuple(target.shape):
+    if not equal_all(_broadcast([tuple(x.shape) for x in operands]), target.shape):
         raise Irregular
     common_device(func, {i: x for i, x in enumerate(operands)})
     _probe(func, args, kwargs)
@@ -150,10 +155,10 @@ def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 
 def _spread(own: tuple[int, ...], strides: Sequence[int], shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of an operand seen in the broadcast ``shape``."""
-    if own == shape:
+    if same_all(own, shape):
         return tuple(strides)
     missing = len(shape) - len(own)
-    return (0,) * missing + tuple([0 if n == 1 and wide != 1 else s for n, s, wide in zip(own, strides, shape[missing:])])
+    return (0,) * missing + tuple([0 if same(n, 1) and not same(wide, 1) else s for n, s, wide in zip(own, strides, shape[missing:])])
 
 
 # -- results that look like an operand --------------------------------------------------------------------------------
@@ -201,7 +206,7 @@ def _mm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTens
     a, b = args
     ndim = 2 if func is aten.mm.default else 3
     _same_dtype(a, b)
-    if a.dim() != ndim or b.dim() != ndim or a.shape[-1] != b.shape[-2] or a.shape[:-2] != b.shape[:-2]:
+    if a.dim() != ndim or b.dim() != ndim or not equal_all(a.shape[:-2] + a.shape[-1:], b.shape[:-1]):
         raise Irregular
     return new(mode, (*a.shape[:-1], b.shape[-1]), a)
 
@@ -211,7 +216,7 @@ def _addmm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeT
     bias, a, b = args[:3]
     out = _mm(mode, aten.mm.default if func is aten.addmm.default else aten.bmm.default, (a, b), {})
     _same_dtype(bias, a)
-    if _broadcast([tuple(bias.shape), tuple(out.shape)]) != tuple(out.shape):
+    if not equal_all(_broadcast([tuple(bias.shape), tuple(out.shape)]), out.shape):
         raise Irregular
     return out
 
@@ -301,7 +306,7 @@ def _cat(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTen
         raise Irregular
     dim = wrap_dim(dim, first.dim())
     for other in tensors[1:]:
-        if any(i != dim and n != m for i, (n, m) in enumerate(zip(shape, other.shape))):
+        if not equal_all([n for i, n in enumerate(shape) if i != dim], [n for i, n in enumerate(other.shape) if i != dim]):
             raise Irregular
     shape[dim] = sum(t.shape[dim] for t in tensors)
     dtype = functools.reduce(torch.promote_types, [t.dtype for t in tensors])
@@ -314,7 +319,7 @@ def _cat(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTen
 def _stack(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     tensors, dim = args[0], args[1] if len(args) > 1 else 0
     first = tensors[0]
-    if not -first.dim() - 1 <= dim <= first.dim() or any(t.shape != first.shape or t.dtype != first.dtype for t in tensors):
+    if not -first.dim() - 1 <= dim <= first.dim() or any(not equal_all(t.shape, first.shape) or t.dtype != first.dtype for t in tensors):
         raise Irregular
     shape = list(first.shape)
     dim = wrap_dim(dim, first.dim() + 1)
@@ -322,7 +327,7 @@ def _stack(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeT
         return new(mode, (*shape, len(tensors)), first, None, None, common_device(func, {i: t for i, t in enumerate(tensors)}))
     joined = _cat(mode, aten.cat.default, (tensors, dim), {})  # eager joins them along the dimension, then splits it
     strides = list(joined.stride())
-    strides.insert(dim, strides[dim] * max(shape[dim], 1))
+    strides.insert(dim, strides[dim] * positive(shape[dim]))
     return new(mode, (*shape[:dim], len(tensors), *shape[dim:]), first, None, strides, joined.fake_device)
 
 
@@ -389,7 +394,7 @@ def _pointwise_loss_backward(mode: FakeMode, func: OpOverload, args: tuple, kwar
 @family(aten.nll_loss_forward.default)
 def _nll_loss(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
     x, target, weight, reduction, _ = args
-    if x.dim() not in (1, 2) or target.dtype is not torch.int64 or tuple(target.shape) != tuple(x.shape[:-1]) or weight is not None:
+    if x.dim() not in (1, 2) or target.dtype is not torch.int64 or not equal_all(target.shape, x.shape[:-1]) or weight is not None:
         raise Irregular
     return new(mode, x.shape[:1] if reduction == 0 and x.dim() == 2 else (), x), new(mode, (), x)
 

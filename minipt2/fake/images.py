@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last, is_dense
+from ..shapes.known import equal_all
 from .families import Irregular, dense_strides, family, new
 from .tensor import FakeMode, FakeTensor
 
@@ -21,8 +22,8 @@ aten = torch.ops.aten
 def _layer_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
     x, normalized = args[0], tuple(args[1])
     outer = x.dim() - len(normalized)
-    if outer < 0 or tuple(x.shape[outer:]) != normalized or not x.dtype.is_floating_point or x.numel() == 0 \
-            or any(w is not None and (tuple(w.shape) != normalized or w.dtype != x.dtype) for w in args[2:4]):
+    if outer < 0 or not equal_all(x.shape[outer:], normalized) or not x.dtype.is_floating_point or x.numel() == 0 \
+            or any(w is not None and (not equal_all(w.shape, normalized) or w.dtype != x.dtype) for w in args[2:4]):
         raise Irregular
     saved = (*x.shape[:outer], *(1,) * len(normalized))
     return new(mode, x.shape, x), new(mode, saved, x), new(mode, saved, x)
@@ -63,7 +64,7 @@ def batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> t
     half = x.dtype in (torch.bfloat16, torch.float16)
     if any(p.dtype != x.dtype and not (half and p.dtype is torch.float32) for p in parameters) or not x.dtype.is_floating_point:
         raise Irregular
-    if x.dim() < 2 or x.numel() == 0 or any(tuple(p.shape) != (x.shape[1],) for p in parameters):
+    if x.dim() < 2 or x.numel() == 0 or not all(equal_all(p.shape, x.shape[1:2]) for p in parameters):
         raise Irregular
     on_cpu = x.fake_device.type == "cpu"
     statistics = torch.float32 if half and (not on_cpu or any(p.dtype is torch.float32 for p in parameters)) else x.dtype
@@ -76,7 +77,7 @@ def batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> t
 def _group_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
     x, weight, bias, batch, channels, _, groups, _ = args
     _single_precision(x, weight, bias)
-    if any(w is not None and tuple(w.shape) != (channels,) for w in (weight, bias)) or x.numel() == 0 or channels % groups:
+    if any(w is not None and not equal_all(w.shape, (channels,)) for w in (weight, bias)) or x.numel() == 0 or channels % groups:
         raise Irregular
     return new(mode, x.shape, x, None, _in_format_of(x)), new(mode, (batch, groups), x), new(mode, (batch, groups), x)
 

@@ -16,6 +16,7 @@ from .borrowed import run_borrowed
 from .families import Irregular, family_of, leading_index
 from .images import batch_norm
 from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor
+from .views import VIEWS, has_symbols
 
 aten = torch.ops.aten
 Rule = Callable[[FakeMode, OpOverload, tuple, dict], Any]
@@ -79,10 +80,25 @@ def _has_tensors(func: OpOverload) -> bool:
 
 # -- the ways of running ----------------------------------------------------------------------------------------------
 def _meta(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    if has_symbols(args) or kwargs and has_symbols(kwargs.values()):
+        return _with_symbols(mode, func, args, kwargs)
     try:
         return mode.run_meta(func, args, kwargs)
     except NotImplementedError:  # a meta kernel that is only a name
         return run_borrowed(mode, func, args, kwargs)
+
+
+def _with_symbols(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """By a rule for symbols; by a meta kernel that is written in Python; else by upstream's fake tensors, which know compositions for many more."""
+    rule = VIEWS.get(func)
+    if rule is not None:
+        return rule(mode, func, args, kwargs)
+    if torch._C.DispatchKey.Meta in func.py_kernels:
+        try:
+            return mode.run_meta(func, args, kwargs)
+        except NotImplementedError:
+            pass
+    return run_borrowed(mode, func, args, kwargs)
 
 
 def _no_operands(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
@@ -139,13 +155,14 @@ def _index(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeT
 
 @rule(aten._unsafe_view.default)
 def _unsafe_view(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    return mode.run_meta(aten.view.default, args, kwargs)
+    return _meta(mode, aten.view.default, args, kwargs)
 
 
 @rule(aten.view_copy.default)
 def _view_copy(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     """Of any layout, for what cannot be viewed is copied."""
-    return mode.run_meta(lambda x, size: x.reshape(size).clone(memory_format=torch.contiguous_format), args, kwargs)
+    with mode:
+        return args[0].reshape(args[1]).clone(memory_format=torch.contiguous_format)
 
 
 @rule(aten.index_put.default, aten.index_put_.default, aten._unsafe_index_put.default, aten._index_put_impl_.default, aten.copy.default,

@@ -1,14 +1,16 @@
 """Shapes and strides: the arithmetic that meta rules share.
 
 Strides follow eager, so that a graph's outputs have the memory format they have there (channels-last in, channels-last out).
+Sizes and strides may be SymInts: what only chooses between equally right answers asks ``shapes.known``, so that no guard comes of it.
 Upstream: ``TensorIterator.cpp`` (output strides), ``TensorUtils.cpp`` (``computeStride``), ``torch._prims_common``.
 """
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Sequence
 
 import torch
+
+from ..shapes.known import known, memo, positive, same, same_all, symbolic
 
 Shape = tuple[int, ...]
 
@@ -25,7 +27,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
-        step = step * (size if size > 1 else 1)
+        step = step * (size if size.__class__ is int and size > 1 else positive(size))
     return tuple(reversed(strides))
 
 
@@ -39,12 +41,14 @@ def strides_in_order(shape: Sequence[int], fastest_first: Sequence[int]) -> Shap
     strides, step = [1] * len(shape), 1
     for dim in fastest_first:
         strides[dim] = step
-        step = step * (shape[dim] if shape[dim] > 1 else 1)
+        step = step * positive(shape[dim])
     return tuple(strides)
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
+    if symbolic(shape, strides):
+        return _is_dense(shape, strides)
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides) if size != 1):
         if size == 0:
@@ -55,8 +59,22 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def _is_dense(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """The same where symbols decide: known to be dense, each dimension's stride the extent of those found before."""
+    left = [(n, s) for n, s in zip(shape, strides) if not same(n, 1)]
+    expected = 1
+    while left:
+        found = next((i for i, (_, stride) in enumerate(left) if same(stride, expected)), None)
+        if found is None:
+            return False
+        expected = expected * left.pop(found)[0]
+    return True
+
+
 def same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether two stride tuples place every element alike: strides of dimensions of size 1, or of empty tensors, don't matter."""
+    if symbolic(shape, a, b):
+        return any(same(n, 0) for n in shape) or all(same(n, 1) or same(s, t) for n, s, t in zip(shape, a, b))
     return a == b or any(n == 0 for n in shape) or all(n == 1 or s == t for n, s, t in zip(shape, a, b))
 
 
@@ -66,9 +84,9 @@ def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
         return False
     least = 0
     for dim in [1, *range(len(shape) - 1, 1, -1), 0]:
-        if shape[dim] == 0 or strides[dim] < least or (dim == 0 and least == strides[1]):
+        if same(shape[dim], 0) or not known(strides[dim] >= least) or (dim == 0 and same(least, strides[1])):
             return False
-        least = strides[dim] * max(shape[dim], 1)
+        least = strides[dim] * positive(shape[dim])
     return True
 
 
@@ -78,19 +96,22 @@ def elementwise_strides(*xs: Any) -> Shape:
     Dense operands that agree pass their layout on; otherwise dimensions are ordered by the first operand that tells them apart.
     """
     shape = xs[0].shape
-    operands: list[Shape] = []
-    for x in xs:
-        if x.strides not in operands:
-            operands.append(x.strides)
-    return _elementwise_strides(tuple(shape), tuple(operands))
+    try:
+        operands = tuple(dict.fromkeys([x.strides for x in xs]))
+    except TypeError:  # SymInts
+        operands = ()
+        for x in xs:
+            if not any(same_all(x.strides, o) for o in operands):
+                operands += (x.strides,)
+    return _elementwise_strides(tuple(shape), operands)
 
 
-@lru_cache(8192)
+@memo
 def _elementwise_strides(shape: Shape, operands: tuple[Shape, ...]) -> Shape:
     row_major = contiguous_strides(shape)
     if all(same_layout(shape, s, row_major) for s in operands):
         return row_major
-    if len(operands) == 1 and is_dense(shape, operands[0]) and 0 not in operands[0]:
+    if len(operands) == 1 and is_dense(shape, operands[0]) and not any(same(s, 0) for s in operands[0]):
         return operands[0]
     order = list(range(len(shape)))[::-1]
     for i in range(1, len(order)):
@@ -108,7 +129,7 @@ def _elementwise_strides(shape: Shape, operands: tuple[Shape, ...]) -> Shape:
 def _compare(shape: Shape, operands: tuple[Shape, ...], a: int, b: int) -> int:
     """Positive when dimension ``b`` should vary faster than ``a``, negative when not, 0 when no operand can tell."""
     for strides in operands:
-        if strides[a] == 0 or strides[b] == 0 or (strides[a] == strides[b] and shape[a] <= shape[b]):
+        if same(strides[a], 0) or same(strides[b], 0) or (same(strides[a], strides[b]) and shape[a] <= shape[b]):
             continue
         return 1 if strides[a] >= strides[b] else -1
     return 0
@@ -117,14 +138,17 @@ def _compare(shape: Shape, operands: tuple[Shape, ...], a: int, b: int) -> int:
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
     """The common shape, aligned from the right; raises ``ValueError`` where sizes clash."""
     first = tuple(shapes[0])
-    if all(tuple(s) == first for s in shapes[1:]):
+    if all(same_all(first, s) for s in shapes[1:]):
         return first
     result = [1] * max(len(s) for s in shapes)
     for shape in shapes:
         offset = len(result) - len(shape)
         for i, size in enumerate(shape):
-            if size != 1:
-                if result[offset + i] not in (1, size):
+            so_far = result[offset + i]
+            if same(so_far, 1):
+                result[offset + i] = size
+            elif not same(size, 1) and not same(size, so_far) and not size == so_far and not size == 1:
+                if so_far != 1:
                     raise ValueError(f"shapes {[list(s) for s in shapes]} do not broadcast")
                 result[offset + i] = size
     return tuple(result)
@@ -135,10 +159,10 @@ def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None
     return _view_strides(tuple(shape), tuple(strides), tuple(new_shape))
 
 
-@lru_cache(8192)
+@memo
 def _view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None:
-    if numel(shape) == 0:
-        return strides if shape == new_shape else contiguous_strides(new_shape)
+    if same(numel(shape), 0):
+        return strides if same_all(shape, new_shape) else contiguous_strides(new_shape)
     if not shape:
         return (1,) * len(new_shape)
     result = [0] * len(new_shape)
@@ -146,13 +170,13 @@ def _view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | Non
     chunk_stride, chunk, view_chunk = strides[-1], 1, 1
     for dim in range(len(shape) - 1, -1, -1):
         chunk *= shape[dim]
-        if dim and (shape[dim - 1] == 1 or strides[dim - 1] == chunk * chunk_stride):
+        if dim and (same(shape[dim - 1], 1) or same(strides[dim - 1], chunk * chunk_stride)):
             continue
-        while view_dim >= 0 and (view_chunk < chunk or new_shape[view_dim] == 1):
+        while view_dim >= 0 and (not same(view_chunk, chunk) and view_chunk < chunk or same(new_shape[view_dim], 1)):
             result[view_dim] = view_chunk * chunk_stride
             view_chunk *= new_shape[view_dim]
             view_dim -= 1
-        if view_chunk != chunk:
+        if not same(view_chunk, chunk) and view_chunk != chunk:
             return None
         if dim:
             chunk_stride, chunk, view_chunk = strides[dim - 1], 1, 1

@@ -1,0 +1,93 @@
+"""Questions about sizes that never become guards: what shape rules ask where either answer is right, or where they must not decide.
+
+Sizes are ints, or ``torch.SymInt`` over our nodes. Plain ``==`` on a SymInt decides, and what it decided is guarded; ``same`` and
+``known`` only say what follows from what is known already. Upstream: ``statically_known_true`` and ``guard_or_false``.
+"""
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import Any, Callable, Sequence
+
+import torch
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def known(fact: Any) -> bool:
+    """Whether ``fact``, a bool or SymBool, is known to hold."""
+    return fact.node.statically_known_true() if isinstance(fact, torch.SymBool) else bool(fact)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two sizes are known to be equal."""
+    return a is b or known(a == b)
+
+
+def same_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are known to be equal."""
+    if a is b:
+        return True
+    if len(a) != len(b):
+        return False
+    for n, m in zip(a, b):
+        if n is not m and not same(n, m):
+            return False
+    return True
+
+
+def equal_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are equal. Decides: what follows from nothing becomes a guard."""
+    return same_all(a, b) or len(a) == len(b) and all([same(n, m) or bool(n == m) for n, m in zip(a, b)])
+
+
+def symbolic(*shapes: Sequence[Any]) -> bool:
+    """Whether some size in ``shapes`` is not a known number."""
+    for shape in shapes:
+        for n in shape:
+            if n.__class__ is not int and isinstance(n, SYMBOLIC):
+                return True
+    return False
+
+
+def key(value: Any) -> Any:
+    """A hashable stand-in for a size or number, one per value: SymInts have no hash."""
+    return value.node.expr if isinstance(value, SYMBOLIC) else value
+
+
+def positive(n: Any) -> Any:
+    """``n``, or 1 where that is 0: what a size counts for in strides."""
+    if isinstance(n, torch.SymInt):
+        return n if known(n >= 1) else torch.sym_max(n, 1)
+    return max(n, 1)
+
+
+def memo(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``lru_cache`` for functions of tuples of sizes (nested ones too); what is found for symbols is kept as long as their environment."""
+    cached = functools.lru_cache(8192)(fn)
+    by_env: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        try:
+            return cached(*args)
+        except TypeError:  # a SymInt among the arguments
+            env = _env(args)
+            if env is None:
+                raise
+        table, at = by_env.setdefault(env, {}), _keys(args)
+        if at not in table:
+            table[at] = fn(*args)
+        return table[at]
+
+    return call
+
+
+def _env(value: Any) -> Any:
+    if isinstance(value, SYMBOLIC):
+        return value.node.env
+    return next((env for v in value if (env := _env(v)) is not None), None) if isinstance(value, (tuple, list)) else None
+
+
+def _keys(value: Any) -> Any:
+    return tuple([_keys(v) for v in value]) if isinstance(value, (tuple, list)) else key(value)
