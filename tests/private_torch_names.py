@@ -21,6 +21,8 @@ ALLOWED: dict[str, str] = {
     "torch._C._ExcludeDispatchKeyGuard": "compiled code runs below autograd, view tracking and autocast",
     "torch._C.DispatchKeySet": "names those keys",
     "torch._C.DispatchKey": "names those keys",
+    "torch._dispatch": "home of the next",
+    "torch._dispatch.python.enable_python_dispatcher": "compositions in Python where those in C++ refuse symbolic sizes",
     "torch._C._set_grad_enabled": "switches grad mode without a context object: once per training call",
     "torch._C._DisableAutocast": "the backward is traced as it runs: outside autocast",
     "torch._C._autograd._pop_saved_tensors_default_hooks": "tracing runs without the user's hooks on saved tensors",
