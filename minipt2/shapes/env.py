@@ -14,10 +14,10 @@ import sympy
 import torch
 
 from .arithmetic import CALLS, combine, result_type
-from .facts import Facts
-from .functions import NEGATED, RELATION_OF, python, pytype_of, relation, value
+from .facts import Facts, decide, learn, negated
+from .functions import python, relation, value
 from .guards import Recorded, ShapeGuard, minimal
-from .poly import Poly, add, atom, expression, poly
+from .poly import atom, expression
 from .symint import Node, plain
 
 
@@ -154,7 +154,7 @@ class ShapeEnv:
         """The truth of ``fact`` if what is known decides it. Never records."""
         found = self._answers.get(fact)
         if found is None:
-            found = self._decide(fact)
+            found = decide(self.facts, fact)
             if found is not None:
                 self._answers[fact] = found
         return found
@@ -219,50 +219,3 @@ class ShapeEnv:
         if any(self._replacements.get(s) != e for s, e in replaced.items()):
             self._replacements = {**self._replacements, **replaced}
             self.version += 1
-
-    def _decide(self, fact: sympy.Basic) -> bool | None:
-        return decide(self.facts, fact)
-
-
-def decide(facts: Facts, fact: sympy.Basic) -> bool | None:
-    """Whether ``fact`` follows from ``facts``."""
-    if fact is sympy.true or fact is sympy.false:
-        return fact is sympy.true
-    if isinstance(fact, sympy.Not):
-        answer = decide(facts, fact.args[0])
-        return None if answer is None else not answer
-    if isinstance(fact, (sympy.And, sympy.Or)):
-        answers = [decide(facts, part) for part in fact.args]
-        strong = isinstance(fact, sympy.Or)
-        return strong if strong in answers else None if None in answers else not strong
-    normal = _normal(fact)
-    return facts.decide(*normal) if normal is not None else None
-
-
-def learn(facts: Facts, fact: sympy.Basic) -> None:
-    """Take ``fact``, a comparison, for true."""
-    normal = _normal(fact)
-    if normal is not None:
-        facts.assume(*normal)
-
-
-def negated(fact: sympy.Basic) -> sympy.Basic:
-    op = relation(fact)
-    if op is None:
-        return fact.args[0] if isinstance(fact, sympy.Not) else sympy.Not(fact, evaluate=False)
-    return RELATION_OF[NEGATED[op]](fact.lhs, fact.rhs, evaluate=False)
-
-
-def _normal(fact: sympy.Basic) -> tuple[str, Poly] | None:
-    """A comparison of integers as (``>=``, ``==`` or ``!=``, p): ``p op 0``. None for others."""
-    if not pytype_of(fact.lhs) is int or not pytype_of(fact.rhs) is int:
-        return None
-    op, a, b = relation(fact), poly(fact.lhs), poly(fact.rhs)
-    if op in ("<", "<="):
-        a, b = b, a
-    difference = add(a, b, -1)
-    if op in ("==", "!="):
-        return op, difference
-    return ">=", add(difference, {(): 1}, -1) if op in ("<", ">") else difference
-
-

@@ -9,11 +9,13 @@ Upstream: ``torch.utils._sympy.value_ranges`` and ``ShapeEnv._maybe_evaluate_sta
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Iterable
 
 import sympy
 
 from .expr import FloorDiv, Mod
+from .functions import NEGATED, RELATION_OF, pytype_of, relation
 from .poly import Poly, add, atom, content, divide, expression, multiply, number_of, poly
 
 Range = tuple[float, float]
@@ -299,7 +301,7 @@ class Facts:
         if _signed(p) in self.not_zero:
             p = add(p, {(): 1}, -1)
         p = _reduced(p)
-        alone = _single(p)
+        alone = single(p)
         if alone is None:
             self.at_least_zero.append(p)
             self._changed()
@@ -415,7 +417,7 @@ def _reduced(p: Poly) -> Poly:
     return p if g <= 1 else {m: c // g for m, c in p.items() if c // g}
 
 
-def _single(p: Poly) -> tuple[int, int, int] | None:
+def single(p: Poly) -> tuple[int, int, int] | None:
     """(atom, coefficient, constant) of a polynomial that is linear in one atom."""
     varying = [m for m in p if m]
     if len(varying) == 1 and len(varying[0]) == 1:
@@ -427,6 +429,49 @@ def _alone(p: Poly) -> int | None:
     """The atom that ``p`` is."""
     mono, c = next(iter(p.items()), ((), 0))
     return mono[0] if len(p) == 1 and len(mono) == 1 and c == 1 else None
+
+
+def decide(facts: Facts, fact: sympy.Basic) -> bool | None:
+    """Whether ``fact`` follows from ``facts``."""
+    if fact is sympy.true or fact is sympy.false:
+        return fact is sympy.true
+    if isinstance(fact, sympy.Not):
+        answer = decide(facts, fact.args[0])
+        return None if answer is None else not answer
+    if isinstance(fact, (sympy.And, sympy.Or)):
+        answers = [decide(facts, part) for part in fact.args]
+        strong = isinstance(fact, sympy.Or)
+        return strong if strong in answers else None if None in answers else not strong
+    normalised = normal(fact)
+    return facts.decide(*normalised) if normalised is not None else None
+
+
+def learn(facts: Facts, fact: sympy.Basic) -> None:
+    """Take ``fact``, a comparison, for true."""
+    normalised = normal(fact)
+    if normalised is not None:
+        facts.assume(*normalised)
+
+
+def negated(fact: sympy.Basic) -> sympy.Basic:
+    op = relation(fact)
+    if op is None:
+        return fact.args[0] if isinstance(fact, sympy.Not) else sympy.Not(fact, evaluate=False)
+    return RELATION_OF[NEGATED[op]](fact.lhs, fact.rhs, evaluate=False)
+
+
+@lru_cache(maxsize=4096)
+def normal(fact: sympy.Basic) -> tuple[str, Poly] | None:
+    """A comparison of integers as (``>=``, ``==`` or ``!=``, p): ``p op 0``. None for others."""
+    if pytype_of(fact.lhs) is not int or pytype_of(fact.rhs) is not int:
+        return None
+    op, a, b = relation(fact), poly(fact.lhs), poly(fact.rhs)
+    if op in ("<", "<="):
+        a, b = b, a
+    difference = add(a, b, -1)
+    if op in ("==", "!="):
+        return op, difference
+    return ">=", add(difference, {(): 1}, -1) if op in ("<", ">") else difference
 
 
 def _cancelling(p: Poly, f: Poly) -> Iterable[tuple[int, int]]:

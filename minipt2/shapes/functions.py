@@ -120,8 +120,8 @@ def python(e: Expr, names: Callable[[sympy.Symbol], str] = lambda s: s.name) -> 
     return _write(e, names, 0)
 
 
-_LOOSE, _SUM, _PRODUCT, _POWER = 0, 2, 3, 4
-"""How tightly the surroundings bind."""
+_LOOSE, _SUM, _DIVISION, _PRODUCT, _POWER = 0, 2, 3, 4, 5
+"""How tightly the surroundings bind. A division is put in parentheses inside products."""
 
 
 def _write(e: Expr, names: Callable, tight: int) -> str:
@@ -132,16 +132,17 @@ def _write(e: Expr, names: Callable, tight: int) -> str:
         return f"({constant})" if constant < 0 and tight > _LOOSE else repr(constant)
     row = _BY_SYMBOL.get(e.func)
     if row is not None:
-        return row.text.format(*[_write(a, names, _LOOSE) for a in e.args])
+        tight = _POWER + 1 if row.text[0] == "(" else _LOOSE
+        return row.text.format(*[_write(a, names, tight) for a in e.args])
     text, own = _WRITERS[e.func](e, names)
     return f"({text})" if own < tight else text
 
 
 def _sum(e: Expr, names: Callable) -> tuple[str, int]:
     out = ""
-    for arg in sorted(e.args, key=lambda a: (a.is_number, a.could_extract_minus_sign(), a.sort_key())):
+    for arg in sorted(e.args, key=lambda a: (a.could_extract_minus_sign(), a.is_number, a.sort_key())):
         minus = arg.could_extract_minus_sign()
-        text = _write(-arg if minus else arg, names, _SUM + 1 if minus else _SUM)
+        text = _write(-arg if minus else arg, names, _PRODUCT if minus and not out else _DIVISION)
         out += f" - {text}" if minus and out else f"-{text}" if minus else f" + {text}" if out else text
     return out, _SUM
 
@@ -150,11 +151,15 @@ def _product_text(e: Expr, names: Callable) -> tuple[str, int]:
     c, _ = e.as_coeff_Mul()
     if c == -1:
         return "-" + _write(-e, names, _PRODUCT), _SUM
-    return " * ".join(_write(a, names, _PRODUCT + (k > 0)) for k, a in enumerate(e.args)), _PRODUCT
+    return " * ".join(_write(a, names, _PRODUCT) for a in e.args), _PRODUCT
 
 
 def _infix(sign: str, own: int) -> Callable:
     return lambda e, names: (f" {sign} ".join([_write(e.args[0], names, own), *[_write(a, names, own + 1) for a in e.args[1:]]]), own)
+
+
+def _division(sign: str) -> Callable:
+    return lambda e, names: (f"{_write(e.args[0], names, _DIVISION)} {sign} {_write(e.args[1], names, _POWER)}", _DIVISION)
 
 
 def _call(name: str) -> Callable:
@@ -162,7 +167,7 @@ def _call(name: str) -> Callable:
 
 
 _WRITERS: dict[type, Callable] = {
-    sympy.Add: _sum, sympy.Mul: _product_text, FloorDiv: _infix("//", _PRODUCT), Mod: _infix("%", _PRODUCT), sympy.Max: _call("max"),
+    sympy.Add: _sum, sympy.Mul: _product_text, FloorDiv: _division("//"), Mod: _division("%"), sympy.Max: _call("max"),
     sympy.Min: _call("min"), sympy.And: _infix("and", 1), sympy.Or: _infix("or", 0), sympy.Not: _call("not "),
     sympy.Pow: lambda e, names: (f"{_write(e.base, names, 9)} ** {_write(e.exp, names, 9)}", _POWER),
     **{kind: _infix(sign, 1) for kind, (sign, _) in _RELATIONS.items()},

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 import sympy
 
-from .facts import Facts
+from .facts import Facts, decide, learn, normal, single
 from .functions import python, relation
-from .poly import number_of, poly
+from .poly import atom, number_of
 
 if TYPE_CHECKING:
     from .env import Source
@@ -56,64 +56,82 @@ class ShapeGuard:
 
 
 def condition(fact: sympy.Basic, names: Callable[[sympy.Symbol], str] = lambda s: s.name) -> str:
-    """Text of a fact; an ``and`` of two bounds reads ``2 <= s0 <= 8``."""
-    if isinstance(fact, sympy.And) and all(relation(a) == ">=" for a in fact.args) and len(fact.args) == 2:
-        low, high = sorted(fact.args, key=lambda a: not a.rhs.is_Integer)
-        if low.rhs.is_Integer and high.lhs.is_Integer and low.lhs == high.rhs:
-            return f"{low.rhs} <= {python(low.lhs, names)} <= {high.lhs}"
+    """Text of a fact; both bounds of a symbol read ``2 <= s0 <= 8``."""
+    if isinstance(fact, sympy.And):
+        low, high = sorted(fact.args, key=lambda a: relation(a) == "<=")
+        return f"{low.rhs} <= {python(low.lhs, names)} <= {high.rhs}"
     return python(fact, names)
 
 
 def minimal(recorded: Sequence[Recorded], ranges: Ranges, sources: Mapping[sympy.Symbol, list["Source"]]) -> list[ShapeGuard]:
     """The guards of an environment. Symbols without a source are nobody's to guard."""
-    from .env import decide, learn
-
     first = {s: all_[0] for s, all_ in sources.items() if all_}
     kept = [r for r in recorded if r.fact.free_symbols <= first.keys()]
-    for r in list(kept):
-        others = [k for k in kept if k is not r]
-        if decide(_knowing(ranges, others, learn), r.fact):
-            kept = others
-    bounds, kept = _merged(ranges, kept, first)
+    ends = [Recorded(fact, ()) for s, (low, high) in ranges.items() if s in first for fact in _ends(s, low, high)]
+    needed: list[Recorded] = []
+    for group in _related(kept + ends):
+        needed += _without_implied(group)
+    bounds = _merged([r for r in needed if _is_bound(r.fact)], first)
     twins = [ShapeGuard(s, {s: first[s]}, (), other) for s, all_ in sources.items() for other in dict.fromkeys(all_[1:]) if other != all_[0]]
-    return bounds + twins + [ShapeGuard(r.fact, {s: first[s] for s in r.fact.free_symbols}, r.frames) for r in kept]
+    rest = [r for r in kept if r in needed and not _is_bound(r.fact)]
+    return bounds + twins + [ShapeGuard(r.fact, {s: first[s] for s in r.fact.free_symbols}, r.frames) for r in rest]
 
 
-def _knowing(ranges: Ranges, recorded: Sequence[Recorded], learn: Callable) -> Facts:
+def _related(facts: list[Recorded]) -> list[list[Recorded]]:
+    """Facts that share symbols, directly or through others, together."""
+    groups: list[tuple[set, list[Recorded]]] = []
+    for r in facts:
+        symbols, members = set(r.fact.free_symbols), [r]
+        for group in [g for g in groups if g[0] & symbols]:
+            groups.remove(group)
+            symbols, members = symbols | group[0], group[1] + members
+        groups.append((symbols, members))
+    return [members for _, members in groups]
+
+
+def _without_implied(group: list[Recorded]) -> list[Recorded]:
+    """``group`` without what follows from the rest of it; earlier facts, which later ones often sharpen, go first."""
+    for r in list(group):
+        others = [k for k in group if k is not r]
+        if others and decide(_knowing(others), r.fact):
+            group = others
+    return group
+
+
+def _knowing(recorded: Sequence[Recorded]) -> Facts:
     facts = Facts()
-    for symbol, (low, high) in ranges.items():
-        facts.give(symbol, low, high)
     for r in recorded:
         learn(facts, r.fact)
     return facts
 
 
-def _merged(ranges: Ranges, recorded: list[Recorded], first: Mapping) -> tuple[list[ShapeGuard], list[Recorded]]:
-    """Bounds of single symbols, the given and the recorded ones together; and the facts that are more than that."""
-    from .env import learn
+def _ends(symbol: sympy.Symbol, low: float, high: float) -> list[sympy.Basic]:
+    out = [sympy.Ge(symbol, int(low), evaluate=False)] if math.isfinite(low) else []
+    return out + [sympy.Le(symbol, int(high), evaluate=False)] if math.isfinite(high) else out
 
-    alone: dict[sympy.Symbol, list[Recorded]] = {s: [] for s in ranges if s in first}
-    rest = []
-    for r in recorded:
-        symbol = next(iter(r.fact.free_symbols)) if len(r.fact.free_symbols) == 1 else None
-        is_bound = symbol in alone and relation(r.fact) in ("<", "<=", ">", ">=") and poly(r.fact.lhs - r.fact.rhs).keys() <= {(number_of(symbol),), ()}
-        (alone[symbol] if is_bound else rest).append(r)
-    fixed = {r.fact.lhs for r in rest if relation(r.fact) == "==" and r.fact.rhs.is_Integer}
+
+def _is_bound(fact: sympy.Basic) -> bool:
+    """Whether it is an inequality about a single symbol."""
+    p = normal(fact)
+    return p is not None and p[0] == ">=" and single(p[1]) is not None and len(fact.free_symbols) == 1 and atom(single(p[1])[0]).is_Symbol
+
+
+def _merged(bounds: list[Recorded], first: Mapping) -> list[ShapeGuard]:
+    """All bounds of a symbol as one guard."""
+    found: dict[sympy.Symbol, list[Recorded]] = {}
+    for r in bounds:
+        found.setdefault(*r.fact.free_symbols, []).append(r)
     out = []
-    for symbol, found in alone.items():
-        low, high = _knowing({symbol: ranges[symbol]}, found, learn).ranges[number_of(symbol)]
-        fact = _between(symbol, low, high)
-        if fact is not None and symbol not in fixed:
-            out.append(ShapeGuard(fact, {symbol: first[symbol]}, tuple(f for r in found for f in r.frames)))
-    return out, rest
+    for symbol in first:
+        if symbol in found:
+            low, high = _knowing(found[symbol]).ranges[number_of(symbol)]
+            frames = tuple(f for r in found[symbol] for f in r.frames)
+            out.append(ShapeGuard(_between(symbol, low, high), {symbol: first[symbol]}, frames))
+    return out
 
 
-def _between(symbol: sympy.Symbol, low: float, high: float) -> Any:
+def _between(symbol: sympy.Symbol, low: float, high: float) -> sympy.Basic:
     if low == high:
         return sympy.Eq(symbol, int(low), evaluate=False)
-    ends = []
-    if math.isfinite(low):
-        ends.append(sympy.Ge(symbol, int(low), evaluate=False))
-    if math.isfinite(high):
-        ends.append(sympy.Ge(sympy.Integer(int(high)), symbol, evaluate=False))
-    return None if not ends else ends[0] if len(ends) == 1 else sympy.And(*ends, evaluate=False)
+    ends = _ends(symbol, low, high)
+    return ends[0] if len(ends) == 1 else sympy.And(*ends, evaluate=False)

@@ -27,10 +27,11 @@ SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 class Node:
     """An expression with its environment. ``pytype``: int, float or bool; ``hint``: its value now, None if that depends on data."""
 
-    __slots__ = ("_expr", "env", "pytype", "hint", "_memo", "_seen")
+    __slots__ = ("_expr", "_constant", "env", "pytype", "hint", "_memo", "_seen")
 
     def __init__(self, expr: sympy.Basic, env: "ShapeEnv", pytype: type, hint: Any):
         self._expr, self.env, self.pytype, self.hint = expr, env, pytype, hint
+        self._constant = not expr.free_symbols
         self._memo: dict[Any, Any] = {}
         self._seen = env.version
 
@@ -39,6 +40,7 @@ class Node:
         """The expression, with sizes that turned out to be equal or known written as one."""
         if self._seen != self.env.version:
             self._seen, self._expr = self.env.version, self.env.replace(self._expr)
+            self._constant = not self._expr.free_symbols
         return self._expr
 
     # -- kinds -----------------------------------------------------------------------------------------------------
@@ -61,8 +63,7 @@ class Node:
         return not self.is_constant()
 
     def is_constant(self) -> bool:
-        e = self.expr
-        return not e.free_symbols
+        return self._constant if self._seen == self.env.version else not self.expr.free_symbols
 
     def has_hint(self) -> bool:
         return self.hint is not None
