@@ -17,8 +17,14 @@ from . import backends, dynamo, trace
 from .config import config
 from .errors import InvalidArgument
 
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-OPTIONS = ("fusion", "freeze", "onednn", "channels_last", "max_fusion_size", "memory_budget")
+MODES = {
+    "default": {},
+    "reduce-overhead": {"cuda_graphs": True},
+    "max-autotune": {"cuda_graphs": True},
+    "max-autotune-no-cudagraphs": {},
+}
+"""The settings that each mode changes."""
+OPTIONS = ("cuda_graphs", "fusion", "freeze", "onednn", "channels_last", "max_fusion_size", "memory_budget")
 """Settings of ``config`` that ``options=`` may override for one compiled function."""
 
 
@@ -29,7 +35,7 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     ``model``: an ``nn.Module`` (gives an ``OptimizedModule``), a function or method, or nothing, for use as a decorator with arguments.
     ``fullgraph``: raise ``Unsupported`` where the graph would break. ``dynamic``: reserved for symbolic sizes; today every size is
     static and a new one is a new compilation. ``backend``: a name of ``list_backends()`` or a callable ``(gm, example_inputs) -> callable``.
-    ``mode``: one of ``MODES``; on a CPU all of them generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
+    ``mode``: one of ``MODES``; ``reduce-overhead`` replays CUDA graphs, on a CPU all modes generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
     (``{"memory_budget": 0.5}``: save less for the backward, compute more of it again).
     Raises ``InvalidArgument`` at once for an unknown backend, mode or option. What is compiled already is compiled anew, with these
     settings. Follows ``torch.compile``.
@@ -78,12 +84,13 @@ def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] 
     except (TypeError, ValueError) as error:
         raise InvalidArgument(str(error).replace("setting", "option", 1)) from None
     call = backends.with_familiar_inputs(backends.lookup(backend))
-    if not options:
+    changes = {**MODES[mode or "default"], **(options or {})}
+    if not changes:
         return call
 
     @functools.wraps(call)
     def with_options(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable:
-        with config.patch(**options):
+        with config.patch(**changes):
             return call(gm, example_inputs)
     return with_options
 

@@ -40,6 +40,8 @@ class Config:
     """Let convolutions run in channels-last memory format inside a graph."""
     fusion: bool = True
     """Fuse loop nests in the scheduler (off: one kernel per buffer; an ablation switch)."""
+    cuda_graphs: bool = False
+    """Record what a graph launches on a GPU, and replay it (``mode="reduce-overhead"``)."""
     verify_ir: bool = False
     """Check IR invariants between passes (tests)."""
     max_fusion_size: int = 64

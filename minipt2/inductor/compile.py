@@ -50,10 +50,21 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     recipe = _recipe(main, name)
     if prologue is not None:
         recipe.prologue, recipe.kept = prologue, main.meta["positions"]
+    if config.cuda_graphs and "cuda" in _devices(gm):
+        inputs = [n for n in main.graph.nodes if n.op == "placeholder"]
+        recipe.lasting = [i for i, n in enumerate(inputs) if n.meta.get("static")]
+        recipe.shown = _shown(main)
     call = start(recipe, name)
     if keep is not None:
         keep(recipe)
     return call
+
+
+def _shown(gm: fx.GraphModule) -> int:
+    """How many results are the user's, where others, saved for the backward, follow them; else 0."""
+    results = next(n for n in reversed(gm.graph.nodes) if n.op == "output").args[0]
+    outputs = gm.meta.get("outputs", len(results))
+    return outputs if outputs < len(results) else 0
 
 
 def _devices(gm: fx.GraphModule) -> set[str]:

@@ -18,6 +18,7 @@ from torch import fx
 
 from .. import trace
 from . import cache
+from .cudagraphs import Replayed
 from .passes.freeze import Frozen
 
 Compiled = Callable[[list], list]
@@ -38,6 +39,10 @@ class Recipe:
     """Computes what depends on parameters alone (``passes/freeze.py``), from its ``meta["positions"]`` of the arguments."""
     kept: list[int] | None = None
     """With a prologue: the arguments that the wrapper takes, before the prologue's results."""
+    lasting: list[int] | None = None
+    """To be replayed as a CUDA graph: the wrapper's arguments that stay where they are; None: not to be replayed."""
+    shown: int = 0
+    """With ``lasting``: how many results are copied for the caller (``cudagraphs.Replayed``)."""
 
 
 def load(recipe: Recipe, name: str = "graph") -> Compiled:
@@ -55,6 +60,8 @@ def start(recipe: Recipe, name: str) -> Compiled:
     with trace.span("C compiler"):
         library = cache.compile_c(recipe.c)
     call = _load_module(name, recipe.python, library, recipe.constants)
+    if recipe.lasting is not None:
+        call = Replayed(call, recipe.lasting, recipe.shown, name)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
 
 

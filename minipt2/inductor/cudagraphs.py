@@ -1,0 +1,191 @@
+"""CUDA graphs: what a compiled graph launches is recorded once, and replayed with one call (mode ``reduce-overhead``).
+
+In: the function of a compiled graph. Out: one that behaves the same. Called by ``load``. A recording works on fixed addresses:
+inputs that stay where they are (parameters, and what other recordings made) are read in place, the others are copied to its own
+buffers; results lie in memory that the recording keeps. A recording whose earlier results somebody still holds is not replayed:
+another one is made, up to ``MOST_RECORDINGS``. (What a training step's forward shows the user is copied instead: a loss that is still
+held in the next step would double the memory for activations.) All recordings of a device share one pool, in which intermediates, which nobody
+holds, overlap; replays are in order on one stream. The reason for every call that is not replayed is told as a ``cudagraphs`` artifact.
+Upstream: ``torch._inductor.cudagraph_trees``.
+"""
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import Any, Callable, Hashable, Sequence
+
+import torch
+
+from .. import trace
+
+MOST_RECORDINGS = 4
+"""Recordings of one graph for the same sizes: calls whose results live at the same time, or that read parameters at other addresses."""
+MOST_SIZES = 8
+"""Tuples of sizes of one graph that are recorded."""
+
+Compiled = Callable[[list], list]
+Replay = Callable[[], None]
+Record = Callable[[Compiled, list], tuple[Replay, list]]
+_results: dict[int, int] = {}
+"""Address of a storage that a recording's results lie in -> how many recordings say so."""
+
+
+class NotRecorded(Exception):
+    """Why a call runs as it is."""
+
+
+class Recording:
+    """One recorded run. ``fixed``: (position, address) of inputs read in place; ``buffers``: (position, copy) of the others."""
+
+    def __init__(self, fn: Compiled, args: Sequence[Any], static: frozenset[int], shown: int, record: Record):
+        self.stream = _stream()
+        tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        in_place = [i for i, a in tensors if i in static or a.untyped_storage().data_ptr() in _results]
+        self.fixed = [(i, args[i].data_ptr()) for i in in_place]
+        self.buffers = [(i, _copy(a)) for i, a in tensors if i not in in_place]
+        inputs = list(args)
+        for i, buffer in self.buffers:
+            inputs[i] = buffer
+        self.replay, results = record(fn, inputs)
+        self.shown = shown
+        self.results = [self._result(r, inputs) for r in results]
+        lent = [r for r, _ in self.results[shown:] if isinstance(r, torch.Tensor)]
+        kept = {r.untyped_storage().data_ptr(): r.untyped_storage() for r in lent}
+        self.kept = [storage._cdata for storage in kept.values()]
+        for address in kept:
+            _results[address] = _results.get(address, 0) + 1
+        weakref.finalize(self, _forget, list(kept)).atexit = False
+        del kept, lent, results
+        self.held = [_holders(cdata) for cdata in self.kept]
+
+    def _result(self, result: Any, inputs: list[Any]) -> tuple[Any, int | None]:
+        """(result, None), or (None, position) of the input that it is."""
+        if not isinstance(result, torch.Tensor):
+            return result, None
+        place = result.untyped_storage().data_ptr()
+        for i, buffer in self.buffers:
+            if place and buffer.untyped_storage().data_ptr() == place:
+                raise NotRecorded(f"it writes into input {i} or returns it, which lies elsewhere at each call")
+        for i, _ in self.fixed:
+            if inputs[i] is result:
+                return None, i
+        return result, None
+
+    def fits(self, args: Sequence[Any]) -> bool:
+        return all([args[i].data_ptr() == address for i, address in self.fixed])
+
+    def free(self) -> bool:
+        """Whether nobody holds results of the last run."""
+        return all([_holders(cdata) == n for cdata, n in zip(self.kept, self.held)])
+
+    def run(self, args: list) -> list:
+        """Replay with the inputs ``args``, which are let go. The results are new tensors, most of them over the recording's memory."""
+        if self.buffers:
+            torch._foreach_copy_([buffer for _, buffer in self.buffers], [args[i] for i, _ in self.buffers])
+        self.replay()
+        results = [args[i] if i is not None else r.detach() if isinstance(r, torch.Tensor) else r for r, i in self.results]
+        for k, (r, i) in enumerate(self.results[:self.shown]):
+            if i is None and isinstance(r, torch.Tensor):
+                results[k] = _copy(r)
+        args.clear()
+        return results
+
+
+class Replayed:
+    """``fn(args: list) -> list``, recorded at the second call for each tuple of sizes (integers among ``args``) and replayed from then on.
+
+    static: positions of parameters and buffers. shown: how many results, the first ones, are copied for the caller. name: for the log.
+    record: ``record(fn, inputs) -> (replay, results)``.
+    """
+
+    def __init__(self, fn: Compiled, static: Sequence[int], shown: int, name: str, record: Record | None = None):
+        self.fn, self.static, self.shown, self.name, self.record = fn, frozenset(static), shown, name, record
+        self.recordings: dict[Hashable, list[Recording]] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, args: list) -> list:
+        if not self.lock.acquire(blocking=False):
+            return self.plainly(args, "another thread is in it")
+        try:
+            recording = self.choose(args)
+            if recording is not None:
+                return recording.run(args)
+        except NotRecorded as reason:
+            return self.plainly(args, str(reason))
+        finally:
+            self.lock.release()
+        return self.fn(args)
+
+    def plainly(self, args: list, reason: str) -> list:
+        trace.count("cudagraph_skips")
+        trace.artifact("cudagraphs", self.name, reason)
+        return self.fn(args)
+
+    def choose(self, args: list) -> Recording | None:
+        """A recording for these inputs; None at the first call, in which kernels are loaded and libraries make their workspaces."""
+        sizes = tuple([a for a in args if not isinstance(a, torch.Tensor)])
+        family = self.recordings.get(sizes)
+        if family is None:
+            if len(self.recordings) >= MOST_SIZES:
+                raise NotRecorded(f"it was recorded for {MOST_SIZES} tuples of sizes, and is not for {sizes}")
+            self.recordings[sizes] = []
+            return None
+        for recording in family:
+            if recording.fits(args) and recording.free():
+                if recording.stream != _stream():
+                    raise NotRecorded("it was recorded for another stream")
+                return recording
+        if len(family) >= MOST_RECORDINGS:
+            raise NotRecorded(f"results of {MOST_RECORDINGS} earlier calls are still held, or parameters moved as often")
+        record = self.record or _recorder(args)
+        try:
+            family.append(Recording(self.fn, args, self.static, self.shown, record))
+        except RuntimeError as error:
+            raise NotRecorded(f"it cannot be recorded: {error}") from error
+        trace.count("cudagraphs")
+        return family[-1]
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _holders(cdata: int) -> int:
+    return torch._C._storage_Use_Count(cdata)
+
+
+def _forget(addresses: list[int]) -> None:
+    for address in addresses:
+        _results[address] -= 1
+        if not _results[address]:
+            del _results[address]
+
+
+# ------------------------------------------------------------------ on a GPU
+def _stream() -> Any:
+    return torch.cuda.current_stream() if torch.cuda.is_available() else None
+
+
+def _recorder(args: Sequence[Any]) -> Record:
+    """Records on the device that all tensors of ``args`` are on. Raises NotRecorded."""
+    devices = {a.device for a in args if isinstance(a, torch.Tensor)}
+    if len(devices) != 1 or next(iter(devices)).type != "cuda":
+        raise NotRecorded(f"its inputs are on {', '.join(sorted(map(str, devices))) or 'no device'}")
+    if torch.cuda.is_current_stream_capturing():
+        raise NotRecorded("it runs within somebody's recording")
+    return functools.partial(_record, next(iter(devices)))
+
+
+@functools.cache
+def _pool(device: torch.device) -> tuple[Any, torch.cuda.Stream]:
+    with torch.cuda.device(device):
+        return torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+
+
+def _record(device: torch.device, fn: Compiled, inputs: list) -> tuple[Replay, list]:
+    pool, stream = _pool(device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+        results = fn(inputs.copy())
+    return graph.replay, results
