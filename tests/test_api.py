@@ -11,6 +11,8 @@ from torch import nn
 
 import minipt2
 from minipt2 import InvalidArgument
+from minipt2.api import MODES
+from minipt2.config import config
 
 from .compare import assert_same, check
 
@@ -270,3 +272,24 @@ def test_a_mistake_in_the_environment_is_told(name, value, told, monkeypatch):
             text = str(error)
     text += "".join(str(w.message) for w in caught)
     assert told in text and (told or not caught)
+
+
+@pytest.mark.parametrize("mode", [None, *MODES])
+def test_modes_set_what_they_say_while_they_compile(mode):
+    seen = []
+
+    def backend(gm, example_inputs):
+        seen.append(config.cuda_graphs)
+        return gm.forward
+    minipt2.compile(lambda x: x + 1, backend=backend, mode=mode)(torch.ones(2))
+    assert seen == [MODES[mode or "default"].get("cuda_graphs", False)] and not config.cuda_graphs
+
+
+def test_options_go_before_the_mode():
+    seen = []
+
+    def backend(gm, example_inputs):
+        seen.append(config.cuda_graphs)
+        return gm.forward
+    minipt2.compile(lambda x: x + 1, backend=backend, mode="reduce-overhead", options={"cuda_graphs": False})(torch.ones(2))
+    assert seen == [False]
