@@ -24,6 +24,7 @@ from .resume import continuation, is_resume_code, live_names, prologue, puts_sta
 from .translator import NULL, Translator
 from .variables.base import ObservedException, Variable
 from .variables.functions import CellVariable, ContextExitVariable
+from .variables.generators import GeneratorVariable
 
 Backend = Callable[[torch.fx.GraphModule, list], Callable]
 MAX_ATTEMPTS = 64
@@ -194,6 +195,8 @@ class FrameTranslator(Translator):
     def _restart_if_changed(self, error: Exception, reason: Unsupported, version: int) -> None:
         """Breaking right here is only possible if the failed instruction has left no traces, outside of handlers."""
         step = self.output.step
+        if getattr(error, "step", step) < step:
+            raise Restart(error.step, reason)
         if self.handled:
             raise Restart(self.handled[0].step, reason)
         if isinstance(error, ObservedException) and self.current.op == "RERAISE":
@@ -224,6 +227,8 @@ class FrameTranslator(Translator):
         instr = self.program.instructions[at]
         if puts_stack_back(instr):
             raise SkipFrame(self.code.co_qualname, reason)
+        if any(isinstance(var, GeneratorVariable) and var.cleans_up() for var in self.stack):
+            raise SkipFrame(self.code.co_qualname, reason, " in a loop over a generator that cleans up, which code after a break would hold too long")
         if self.handled:  # the exception being handled has to be a real one: break where it was raised
             if self.handled[0].step < self.output.step:
                 raise Restart(self.handled[0].step, reason)

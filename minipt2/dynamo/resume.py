@@ -29,10 +29,26 @@ class Tail(tuple):
 
 def run_resumed(fn: Callable, *args: Any) -> Any:
     """Call a resume function, and the one it goes on in, until one returns the frame's own result."""
-    result = fn(*args)
-    while type(result) is Tail:
-        result = result[0](*result[1:])
-    return result
+    try:
+        result = fn(*args)
+        while type(result) is Tail:
+            fn, args = result[0], result[1:]
+            result = fn(*args)
+        return result
+    except NameError as error:
+        raised_there = error.__traceback__.tb_next is not None and error.__traceback__.tb_next.tb_next is None
+        if type(error) is not NameError or not raised_there or error.name not in _own_cells(fn.__code__):
+            raise
+        message = f"cannot access local variable {error.name!r} where it is not associated with a value"
+        raise UnboundLocalError(message).with_traceback(error.__traceback__.tb_next) from error.__cause__
+
+
+def _own_cells(code: CodeType) -> tuple[str, ...]:
+    """The cells that belong to the frame that resume code continues; in resume code itself all are free variables."""
+    original = code
+    while original is not None and original in _origins:
+        code, original = original, _origins(original)[0][0]()
+    return (original or code).co_cellvars
 
 
 def is_resume_code(code: CodeType) -> bool:

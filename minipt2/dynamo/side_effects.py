@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Unsupported
 from .variables.base import MutableState, Variable
 
 if TYPE_CHECKING:
@@ -84,6 +85,10 @@ class SideEffects:
         return self.writes.get(var, {})
 
     def store_cell(self, cell: "CellVariable", value: Variable | None) -> None:
+        if cell.fixed_at is not None:
+            error = Unsupported("MP301", "a new value for a variable that a gradient's hook reads", "give the hook a variable of its own")
+            error.step = cell.fixed_at
+            raise error
         self.version += 1
         cell.contents = value
         self.cells[cell] = None

@@ -214,14 +214,14 @@ class Translator:
         cell = self.cells[name]
         contents = cell.contents
         if contents is None and cell.real is not None and cell not in self.output.side_effects.cells:
-            contents = self._existing_contents(cell)
+            contents = self.existing_contents(cell)
         if contents is None:
             if name in self.code.co_cellvars:
                 raise observed(UnboundLocalError, f"cannot access local variable {name!r} where it is not associated with a value")
             raise observed(NameError, f"cannot access free variable {name!r} where it is not associated with a value in enclosing scope")
         return contents
 
-    def _existing_contents(self, cell: CellVariable) -> Variable | None:
+    def existing_contents(self, cell: CellVariable) -> Variable | None:
         try:
             value = cell.real.cell_contents
         except ValueError:

@@ -17,11 +17,13 @@ import torch
 from ..source import ImportSource
 from .base import Variable, unsupported
 from .constant import is_literal
-from .functions import FunctionVariable, NestedFunctionVariable
+from .functions import CellVariable, FunctionVariable, UserFunctionVariable
 from .tensor import TensorVariable
 
 REFUSED_NAMES = frozenset(("print", "open", "input"))
 _ADVICE = "register it outside the compiled code, on a tensor that the graph returns, or make the hook a function of its argument"
+CELLS = ("STORE_DEREF", "DELETE_DEREF")
+WRITES = ("STORE_GLOBAL", "DELETE_GLOBAL", *CELLS)
 STATELESS = (types.ModuleType, type, types.BuiltinFunctionType)
 
 
@@ -83,28 +85,87 @@ def register_hook(tx, tensor: TensorVariable, hook: Variable) -> Variable:
     kept = tx.program.instructions[tx.pc].op != "POP_TOP"
     if tensor.real is not None or kept or not isinstance(hook, FunctionVariable):
         unsupported("MP301", "Tensor.register_hook() on an input, with its handle kept, or of no plain function", _ADVICE)
-    function = getattr(hook, "fn", None)
-    if isinstance(hook, NestedFunctionVariable) and not (hook.closure or hook.defaults or hook.kwdefaults):
-        function = types.FunctionType(hook.code, hook.f_globals)
-    if not isinstance(function, types.FunctionType):
-        unsupported("MP301", f"Tensor.register_hook() of {hook.describe()}, which has a closure or defaults", _ADVICE)
-    check_pure(tx, function, hook.describe())
+    enclosed = [*_closure(tx, hook), *_defaults(tx, hook)]
+    tensors = [var for var in enclosed if isinstance(var, TensorVariable)]
+    known = [None if isinstance(var, TensorVariable) else _known(tx, var, hook) for var in enclosed]
+    remake = _remaker(hook, known, [k for k, var in enumerate(enclosed) if isinstance(var, TensorVariable)])
+    check_pure(tx, remake(()), hook.describe(), enclosed=True)
+    if tensors and any(name.endswith("_") and not name.endswith("__") for name in names_of(hook.get_code())):
+        unsupported("MP301", f"Tensor.register_hook() of {hook.describe()}, which may write into a tensor that it encloses", _ADVICE)
 
-    def register_hook_(t: torch.Tensor) -> Any:  # a function of tensors alone: graphs print their arguments
-        return t.register_hook(function)
+    def register_hook_(t: torch.Tensor, *others: torch.Tensor) -> Any:  # a function of tensors alone: graphs print their arguments
+        return t.register_hook(remake(others))
 
-    tx.output.create_node("call_function", register_hook_, (tensor.as_proxy(),))
+    tx.output.create_node("call_function", register_hook_, (tensor.as_proxy(), *(var.as_proxy() for var in tensors)))
     return tx.constant(None)
 
 
-def check_pure(tx, function: types.FunctionType, name: str, seen: set | None = None) -> None:
-    """Break the graph unless ``function`` depends on its arguments and on things that are guarded here; ``name`` it to the user."""
+def _closure(tx, hook: FunctionVariable) -> list[Variable]:
+    """What the hook's cells hold, for good: they belong to frames that are traced, whose code sets them no more."""
+    found = list(zip(hook.get_code().co_freevars, hook.cells(tx)))
+    for name, cell in found:
+        if cell.contents is None or not _is_set_once(tx, name, cell):
+            unsupported("MP301", f"Tensor.register_hook() of {hook.describe()}, whose variable {name!r} may change", _ADVICE)
+    for _, cell in found:
+        cell.fixed_at = tx.output.step
+    return [cell.contents for _, cell in found]
+
+
+def _is_set_once(tx, name: str, cell: CellVariable) -> bool:
+    owner = tx
+    while owner is not None and not (name in owner.code.co_cellvars and owner.cells[name] is cell):
+        owner = owner.parent
+    if owner is None:
+        return False
+    code = owner.code
+    parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + 2]
+    return sum(i.opname in CELLS and i.argval == name for i in instructions(code)) <= (name not in parameters)
+
+
+def _defaults(tx, hook: FunctionVariable) -> list[Variable]:
+    count, names = hook.default_names()
+    return [*(hook.default(tx, k) for k in range(count)), *(hook.kwdefault(tx, name) for name in sorted(names))]
+
+
+def _known(tx, var: Variable, hook: FunctionVariable) -> Any:
+    """The value of ``var``, if it is one that nothing changes."""
+    if var.is_constant() and (is_literal(value := var.as_python_constant()) or isinstance(value, STATELESS)):
+        return value
+    if isinstance(var, UserFunctionVariable):
+        check_pure(tx, var.fn, hook.describe())
+        return var.fn
+    unsupported("MP301", f"Tensor.register_hook() of {hook.describe()}, which reads {var.describe()}", _ADVICE)
+
+
+def _remaker(hook: FunctionVariable, known: list, places: list[int]) -> Callable[[tuple], types.FunctionType]:
+    """Makes the hook's function again, with these values and tensors (at ``places``) in its closure and as its defaults."""
+    code, f_globals = hook.get_code(), hook.get_globals()
+    cells, (count, names) = len(code.co_freevars), hook.default_names()
+
+    def remake(tensors: tuple) -> types.FunctionType:
+        values = list(known)
+        for place, value in zip(places, tensors):
+            values[place] = value
+        closure = tuple(types.CellType(value) for value in values[:cells])
+        function = types.FunctionType(code, f_globals, code.co_name, tuple(values[cells : cells + count]), closure)
+        function.__kwdefaults__ = dict(zip(sorted(names), values[cells + count :]))
+        return function
+
+    return remake
+
+
+def check_pure(tx, function: types.FunctionType, name: str, seen: set | None = None, enclosed: bool = False) -> None:
+    """Break the graph unless ``function`` depends on its arguments and on things that are guarded here; ``name`` it to the user.
+
+    ``enclosed``: its closure has been looked at, and need only stay as it is.
+    """
     seen = seen if seen is not None else set()
     if function in seen:
         return
     seen.add(function)
     code = function.__code__
-    if code.co_freevars or any(i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") for i in instructions(code)):
+    if code.co_freevars and not enclosed or any(i.opname in WRITES and (i.opname not in CELLS or i.argval in code.co_freevars)
+                                                for i in instructions(code)):
         unsupported("MP314", f"{name} has a closure or writes globals", "make it a function of its arguments")
     if REFUSED_NAMES & names_of(code):
         unsupported("MP314", f"{name} uses {sorted(REFUSED_NAMES & names_of(code))[0]}")

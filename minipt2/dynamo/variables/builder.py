@@ -287,8 +287,12 @@ def _numpy(tx, value, source):
     if isinstance(value, NUMPY_FUNCTIONS):
         tx.output.guard(source, "ID", value)
         return NumpyFunctionVariable(value, source)
-    tx.output.guard(source, "CONST" if isinstance(value, np.generic) else "TYPE", value if isinstance(value, np.generic) else type(value))
-    return NumpyVariable(value, source)
+    if isinstance(value, np.generic):
+        tx.output.guard(source, "CONST", value)
+        return NumpyVariable(value, source)
+    _type_guard(tx, value, source)
+    var = NumpyVariable(value, source)
+    return tx.output.side_effects.track_existing(var, value) if source is not None else var
 
 
 def _iterator(tx, value, source):

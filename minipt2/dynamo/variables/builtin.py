@@ -22,7 +22,7 @@ __all__ = ["BuiltinVariable", "binary_op", "contains", "format_value", "is_same"
 HANDLERS: dict[Any, Callable] = {}
 FOLDABLE: set[Any] = {chr, ord, hex, bin, oct, ascii, format, round, divmod, pow, abs, complex, bytes, hash}
 FOLDABLE |= {f for f in vars(math).values() if isinstance(f, types.BuiltinFunctionType)}
-BREAKING = {print: "MP302", input: "MP302", open: "MP302", id: "MP304", exec: "MP304", eval: "MP304", compile: "MP304",
+BREAKING = {print: "MP302", input: "MP302", open: "MP302", exec: "MP304", eval: "MP304", compile: "MP304",
             globals: "MP304", locals: "MP304", dir: "MP304", breakpoint: "MP302", builtins.__build_class__: "MP404"}
 DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 

@@ -18,6 +18,7 @@ from .dict_views import DefaultDictVariable, MappingProxyVariable
 from .dicts import DictVariable
 from .iterators import CallableIterator, EnumerateIterator, FilterIterator, ItemsIterator, MapIterator, ZipIterator, items_of
 from .lists import DequeVariable, ListVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable, as_index
+from .nn_module import NNModuleVariable
 from .operators import binary_op, format_value, text, unary_op
 from .sets import FrozenSetVariable, SetVariable
 from .tensor import TensorVariable
@@ -81,6 +82,16 @@ def format_(tx, value, spec=None):
 @handles(len)
 def len_(tx, obj):
     return const(obj.length(tx))
+
+
+@handles(id)
+def id_(tx, obj):
+    """Known for what exists and stays the same call after call: modules, functions, classes, parameters."""
+    value = obj.real if isinstance(obj, (NNModuleVariable, TensorVariable)) else getattr(obj, "fn", None)
+    if obj.source is None or value is None or isinstance(obj, TensorVariable) and not obj.node.meta["static"]:
+        unsupported("MP304", f"id() of {obj.describe()}", "use the object itself as a key, or take its id outside the compiled code")
+    tx.output.guard(obj.source, "ID", value)
+    return const(id(value))
 
 
 @handles(abs)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..source import AttrSource
+from ..source import AttrSource, ClosureSource, Source
 from . import builder
 from .base import KnownFunctionVariable, Variable, unsupported
 from .builtin import HANDLERS, BuiltinVariable, in_table, load_handlers
@@ -27,13 +27,26 @@ def wrap_function(tx, value, source):
             tx.output.guard(source, "FUNC_CODE", value.__code__)
         else:
             tx.output.guard(source, "ID", value)
+    if (inner := traced_instead(value, source)) is not None:
+        return StandInVariable(value, builder.wrap(tx, *inner), source)
     var = function_variable(value, source)
-    if "_minipt2_inline" in value.__dict__ and source is not None:
-        return StandInVariable(value, builder.wrap(tx, value._minipt2_inline, AttrSource(source, "_minipt2_inline")), source)
     if isinstance(var, UserFunctionVariable):
         tx.output.guard(source, "FUNC_CODE", value.__code__)
         tx.output.side_effects.track_existing(var, value)
     return var
+
+
+def traced_instead(value: types.FunctionType, source) -> tuple[Any, Source | None] | None:
+    """What is traced where ``value`` is called, if that is not ``value``, and its source: what minipt2.compile or torch.jit.script_if_tracing
+    was given, and ``Module.__init__`` without the book-keeping that torch.compile adds to it for the rest of the process."""
+    for name in ("_minipt2_inline", "__original_fn"):
+        if name in value.__dict__ and source is not None:
+            return value.__dict__[name], AttrSource(source, name)
+    names = value.__code__.co_freevars
+    if value.__module__ == "torch._dynamo.mutation_guard" and "init" in names:
+        index = names.index("init")
+        return value.__closure__[index].cell_contents, source and ClosureSource(source, index)
+    return None
 
 
 def function_variable(value: types.FunctionType, source) -> Variable:
@@ -90,7 +103,7 @@ def callable_variable(value: Any, source, tx=None) -> Variable:
 
 
 class StandInVariable(KnownFunctionVariable):
-    """A function under ``torch.jit.script`` or ``minipt2.compile``: what it was made from is traced."""
+    """A function made of another one, by ``torch.jit.script`` or ``minipt2.compile`` for one: that is traced."""
 
     def __init__(self, value: Any, original: Variable, source):
         super().__init__(value, source)

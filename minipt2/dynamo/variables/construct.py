@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from . import torch_functions
+from . import constructors, torch_functions  # noqa: F401 (constructors fills the handlers of torch_functions)
 from .base import Variable, unsupported
 from .classes import ClassVariable, class_member, is_exception, lookup, note_class_source, user_defined
 from .containers import ContainerVariable, constants, fold, new, observed
@@ -117,12 +117,12 @@ def _instance(tx, cls_var: ClassVariable, args, kwargs) -> Variable:
             return obj
     else:
         obj = bare_instance(tx, cls, args)
-    init = lookup(cls, "__init__")
+    init, payload = lookup(cls, "__init__"), obj if isinstance(obj, ContainerVariable) else obj.payload
     if isinstance(init, types.FunctionType):
         class_member(tx, cls, "__init__", init).call(tx, [obj, *args], kwargs)
-    elif obj.payload is not None and not issubclass(cls, IMMUTABLE):
-        obj.payload.call_method(tx, "__init__", args, kwargs)
-    elif obj.payload is None and (args or kwargs) and not isinstance(maker, (staticmethod, types.FunctionType)):
+    elif payload is not None and not issubclass(cls, IMMUTABLE):
+        payload.call_method(tx, "__init__", args, kwargs)
+    elif payload is None and (args or kwargs) and not isinstance(maker, (staticmethod, types.FunctionType)):
         raise observed(TypeError, f"{cls.__name__}() takes no arguments")
     return obj
 

@@ -31,6 +31,8 @@ class CellVariable(Variable):
     def __init__(self, contents: Variable | None = None, name: str | None = None, real: Any = None, contents_source: Any = None):
         super().__init__()
         self.contents, self.name, self.real, self.contents_source = contents, name, real, contents_source
+        self.fixed_at: int | None = None
+        """The step at which what it holds was put into the graph for good."""
 
     def python_type(self) -> type:
         return types.CellType

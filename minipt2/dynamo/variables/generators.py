@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import Unsupported
+from ..bytecode import Instruction
 from .base import ObservedException, Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
@@ -113,10 +114,13 @@ class GeneratorVariable(Variable):
         self.finished = True
         return tx.constant(None)
 
+    def cleans_up(self) -> bool:
+        """Whether it has a ``finally`` or ``with`` that runs when it is dropped half-way."""
+        return not self.finished and any(map(_cleans_up, self.child.program.instructions))
+
     def check_left(self) -> None:
         """Python closes a generator that is dropped half-way; one with a ``finally`` or ``with`` to leave is not ours then."""
-        handler = self.child.current.handler
-        if not self.finished and handler is not None and handler.target.op not in _EVERY_GENERATORS:
+        if not self.finished and _cleans_up(self.child.current):
             self._refuse("a generator that is left half-way has code to run when it is dropped")
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -129,6 +133,11 @@ class GeneratorVariable(Variable):
             self._refuse("a generator that has started cannot be handed to code outside the graph")
         fn, args, kwargs = self.remake
         cg.call_value(fn, args, kwargs)
+
+
+def _cleans_up(instr: Instruction) -> bool:
+    """Whether an exception handler of the program's own is around ``instr``."""
+    return instr.handler is not None and instr.handler.target.op not in _EVERY_GENERATORS
 
 
 def _is_none(value: Variable) -> bool:

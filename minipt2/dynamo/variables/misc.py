@@ -249,11 +249,23 @@ class FrozenVariable(Variable):
 
 
 class NumpyVariable(Variable):
-    """A NumPy scalar (a constant, guarded by value) or array (anything done with it breaks the graph)."""
+    """A NumPy scalar (a constant, guarded by value) or array (known by its size; as an index or made a tensor it is an input of the graph)."""
 
     def __init__(self, value: Any, source=None):
         super().__init__(source)
         self.value = value
+
+    def as_tensor(self, tx) -> Variable:
+        """An array as ``torch.as_tensor`` gives it: sharing its memory if it comes from outside."""
+        array = self.value
+        if array.dtype.kind not in "biufc" or not array.flags.writeable or any(step < 0 for step in array.strides):
+            unsupported("MP316", f"a tensor of a NumPy array of {array.dtype}, or of one that torch can't share")
+        if self.source is None:
+            return tx.output.literal_tensor(torch.as_tensor(array).clone())
+        known = tx.output.scratch("arrays")
+        if id(array) not in known:
+            known[id(array)] = tx.output.lift_tensor(torch.as_tensor(array), CallSource(ImportSource("torch", "as_tensor"), (self.source,)))
+        return known[id(array)]
 
     def python_type(self) -> type:
         return type(self.value)
@@ -264,8 +276,7 @@ class NumpyVariable(Variable):
     def as_proxy(self):
         if isinstance(self.value, np.generic):
             return self.value.item()
-        unsupported("MP316", "a NumPy array as an argument of a graph operation",
-                    "convert it with torch.as_tensor outside the compiled code")
+        unsupported("MP316", "a NumPy array as an argument of a graph operation", "convert it with torch.as_tensor")
 
     def truth(self, tx) -> bool:
         return bool(self.as_python_constant())
@@ -273,6 +284,8 @@ class NumpyVariable(Variable):
     def getattr(self, tx, name):
         if isinstance(self.value, np.generic) and not callable(getattr(self.value, name, None)):
             return fold(getattr, self.value, name)
+        if name in ("shape", "ndim", "size"):
+            return tx.wrap_attribute(getattr(self.value, name), self.source, name)
         unsupported("MP316", f"attribute {name!r} of {self.describe()}", "use torch operations in compiled code")
 
     def call_method(self, tx, name, args, kwargs):
@@ -360,11 +373,6 @@ class UnknownVariable(Variable):
 
     def reconstruct(self, cg) -> None:
         cg.load_const(self.real)
-
-
-def is_frozen(value: Any) -> bool:
-    """Objects that ``FrozenVariable`` may hold."""
-    return isinstance(value, FROZEN_TYPES)
 
 
 NAMESPACES = (type(torch._C._VariableFunctions),)

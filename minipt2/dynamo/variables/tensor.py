@@ -47,6 +47,8 @@ INPLACE = frozenset("iadd isub imul itruediv ifloordiv imod ipow iand ior ixor i
 class TensorVariable(Variable):
     """A tensor. ``node`` computes it in the graph, ``value`` is its fake tensor; ``real`` the user's, when it is an input."""
 
+    replaced = False  # its data were set, which is done after the graph
+
     def __init__(self, node: fx.Node, source: Any = None, real: torch.Tensor | None = None):
         super().__init__(source)
         self.node, self.real = node, real
@@ -59,7 +61,16 @@ class TensorVariable(Variable):
         return type(self.real) if self.real is not None else torch.Tensor
 
     def as_proxy(self) -> fx.Node:
+        if self.replaced:
+            unsupported("MP202", f"a use of {self.describe()} after its data were set", "use what they were set to, or set them last")
         return self.node
+
+    def _may_be_given(self, value: Variable) -> bool:
+        """Whether ``self.data = value`` can wait until the graph has run: an input, that goes on looking as it did."""
+        if self.source is None or not isinstance(value, TensorVariable):
+            return False
+        mine, other = self.value, value.value
+        return (mine.shape, mine.stride(), mine.dtype, mine.device) == (other.shape, other.stride(), other.dtype, other.device)
 
     def describe(self) -> str:
         where = f" ({self.source.name()})" if self.source is not None else ""
@@ -104,8 +115,9 @@ class TensorVariable(Variable):
         return tx.wrap_attribute(self.real.grad, self.source, "grad")
 
     def setattr(self, tx: "Translator", name: str, value: Variable) -> None:
-        if name in ("data", "requires_grad", "names", "_backward_hooks"):
+        if name in ("requires_grad", "names", "_backward_hooks") or name == "data" and not self._may_be_given(value):
             unsupported("MP202", f"setting attribute {name!r} of {self.describe()}")
+        self.replaced = self.replaced or name == "data"
         tx.output.side_effects.store_attr(self, name, value)
 
     # -- methods and operators -------------------------------------------------------------------------------------
@@ -143,6 +155,8 @@ class TensorVariable(Variable):
         if not hasattr(torch.Tensor, name):
             return self.getattr(tx, name).call(tx, args, kwargs)
         _guard_method(tx, name)
+        if name in ("__getitem__", "__setitem__"):
+            args = [_index(tx, args[0]), *args[1:]]
         result = tx.output.call(tx, name, [self, *args], kwargs, op="call_method")
         return tx.constant(None) if name in ("__setitem__", "__delitem__") else result
 
@@ -164,7 +178,7 @@ class TensorVariable(Variable):
         if op in INPLACE:
             return tx.output.call(tx, getattr(operator, op), [self, other], {}) if _graph_value(other) else None
         if op == "getitem":
-            return tx.output.call(tx, operator.getitem, [self, other], {})
+            return tx.output.call(tx, operator.getitem, [self, _index(tx, other)], {})
         return None
 
     def unary(self, tx, op: str) -> Variable:
@@ -196,6 +210,18 @@ class TensorVariable(Variable):
 
     def reconstruct(self, cg: "Emitter") -> None:
         cg.graph_output(self)
+
+
+def _index(tx: "Translator", index: Variable) -> Variable:
+    """``index`` with NumPy arrays as the tensors that indexing makes of them."""
+    from .lists import TupleVariable
+    from .misc import NumpyVariable
+
+    if isinstance(index, NumpyVariable) and not index.is_constant():
+        return index.as_tensor(tx)
+    if type(index) is TupleVariable:
+        return TupleVariable([_index(tx, item) for item in index.items])
+    return index
 
 
 def _guard_method(tx: "Translator", name: str) -> None:

@@ -334,84 +334,13 @@ def _graph_break(tx):
     return const(None)
 
 
+handles(*named("_pack_padded_sequence", "_pad_packed_sequence"))(_refuse(
+    "MP103", "a function of packed sequences, whose sizes are in a tensor", "pack and unpack outside the compiled code, or mask padded sequences"))
 for _path in ("autograd.grad", "autograd.backward", "autograd.functional.jacobian", "autograd.functional.hessian"):
     handles(*named(_path))(_refuse("MP317", f"torch.{_path}", "differentiate outside the compiled code"))
 for _path in ("vmap", "func.vmap", "func.grad", "func.grad_and_value", "func.vjp", "func.jvp", "func.jacrev", "func.jacfwd",
               "func.hessian", "func.functional_call", "func.functionalize", "func.linearize", "compile", "export.export"):  # fmt: skip
     handles(*named(_path))(_refuse("MP313", f"torch.{_path}", "apply function transforms outside the compiled code"))
-
-
-# -- constructors ------------------------------------------------------------------------------------------------------
-def _tensor_maker(function: Callable) -> Callable:
-    def handler(tx, data, *args, **kwargs):
-        from .misc import NumpyVariable, UnknownVariable
-
-        if isinstance(data, NumpyVariable) and data.source is None:
-            return from_array(tx, function, data.value, args, kwargs)
-        if isinstance(data, (NumpyVariable, UnknownVariable)) and not data.is_constant():
-            unsupported("MP316", f"torch.{function.__name__} of {data.describe()}", "make tensors outside the compiled code")
-        if not isinstance(data, TensorVariable) and _holds_tensor(data):
-            unsupported("MP102", f"torch.{function.__name__} of a list of tensors reads their data", "use torch.stack")
-        return tx.output.call(tx, function, [data, *args], kwargs)
-
-    return handler
-
-
-def from_array(tx, function: Callable, array: Any, args, kwargs) -> Variable:
-    """A tensor from an array folded while tracing: a constant of the graph, copied so that every call gets its own."""
-    known = constants(*args, *kwargs.values())
-    if known is None:
-        unsupported("MP316", f"torch.{function.__name__} of an array with arguments not known while tracing")
-    value = fold_value(function, array, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
-    return tx.output.literal_tensor(value.clone()).call_method(tx, "clone", [], {})
-
-
-def fold_value(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    try:
-        return function(*args, **kwargs)
-    except Exception as error:  # the traced program's own error
-        raise observed(type(error), *error.args) from None
-
-
-@handles(torch.from_numpy)
-def from_numpy(tx, array):
-    from .misc import NumpyVariable
-
-    if isinstance(array, NumpyVariable) and array.source is None:
-        return from_array(tx, torch.from_numpy, array.value, [], {})
-    unsupported("MP316", "torch.from_numpy of an array from outside", "convert arrays outside the compiled code")
-
-
-def legacy_tensor(dtype: torch.dtype | None) -> Callable:
-    """``torch.Tensor(...)``, ``torch.LongTensor(...)``: data, or sizes of an uninitialised tensor."""
-
-    def handler(tx, *args, **kwargs):
-        kind = const(dtype or torch.get_default_dtype())
-        if len(args) == 1 and not kwargs and not args[0].is_constant() or args and isinstance(args[0].as_proxy(), (list, tuple)):
-            if isinstance(args[0], TensorVariable) or _holds_tensor(args[0]) or isinstance(args[0], SizeVariable):
-                unsupported("MP306", "a legacy tensor constructor of a tensor or size", "use torch.tensor, torch.empty or .to()")
-            return tx.output.call(tx, torch.tensor, [args[0]], {"dtype": kind})
-        return tx.output.call(tx, torch.empty, [tx.tuple(args)], {**kwargs, "dtype": kind})
-
-    return handler
-
-
-LEGACY = {torch.Tensor: None, torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64, torch.HalfTensor: torch.float16,
-          torch.LongTensor: torch.int64, torch.IntTensor: torch.int32, torch.BoolTensor: torch.bool, torch.ByteTensor: torch.uint8}
-for _class, _dtype in LEGACY.items():
-    HANDLERS[_class] = legacy_tensor(_dtype)
-
-
-def _holds_tensor(var: Variable) -> bool:
-    from .lists import SequenceVariable
-
-    if isinstance(var, SequenceVariable):
-        return any(_holds_tensor(item) for item in var.items)
-    return isinstance(var, TensorVariable)
-
-
-for _name in ("tensor", "as_tensor", "asarray"):
-    HANDLERS[getattr(torch, _name)] = _tensor_maker(getattr(torch, _name))
 
 
 @handles(*named("utils.checkpoint.checkpoint"))
