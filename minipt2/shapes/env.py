@@ -14,7 +14,7 @@ import sympy
 import torch
 
 from .arithmetic import CALLS, combine, result_type
-from .facts import Facts, decide, learn, negated
+from .facts import Facts, decide, learn, negated, normal, single
 from .functions import python, relation, value
 from .guards import Recorded, ShapeGuard, minimal
 from .poly import atom, expression
@@ -203,8 +203,20 @@ class ShapeEnv:
         else:
             if self._frozen:
                 raise LateGuard(self.text(fact))
-            self.recorded.append(Recorded(fact, self.where()))
+            self.recorded.append(Recorded(self._readable(fact), self.where()))
             self._learn(fact)
+
+    def _readable(self, fact: sympy.Basic) -> sympy.Basic:
+        """``fact``, or the bound of one symbol that it amounts to."""
+        comparison = normal(fact)
+        if comparison is None:
+            return fact
+        op, p = self.facts.sharpened(*comparison)
+        alone = single(p) if op == ">=" else None
+        if alone is None or not atom(alone[0]).is_Symbol:
+            return fact
+        a, c, d = alone
+        return sympy.Ge(atom(a), -(d // c), evaluate=False) if c > 0 else sympy.Le(atom(a), d // -c, evaluate=False)
 
     def _learn(self, fact: sympy.Basic) -> None:
         learn(self.facts, fact)

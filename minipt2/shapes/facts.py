@@ -66,6 +66,15 @@ class Facts:
         self.ranges[number_of(symbol)] = (low, high)
         self._changed()
 
+    def sharpened(self, op: str, p: Poly) -> tuple[str, Poly]:
+        """The same fact as far as others tell: ``p != 0`` as an inequality where one side is known, bounds of quotients as those of dividends."""
+        if op == "!=":
+            for q in (p, _negative(p)):
+                if self.decide(">=", q):
+                    op, p = ">=", add(q, {(): 1}, -1)
+                    break
+        return (op, without_quotient(p)) if op == ">=" else (op, p)
+
     def assume(self, op: str, p: Poly) -> None:
         """``p op 0`` holds from now on. It must not contradict what is known."""
         if self.decide(op, p) is None:
@@ -126,7 +135,7 @@ class Facts:
         exact = divide(a, b)
         if exact is not None:
             return exact
-        if len(b) == 1:
+        if len(b) == 1 and b.get((), 1) > 0:
             return self._quotient_by_term(a, b)
         if self._between(a, b):
             return {}
@@ -154,6 +163,10 @@ class Facts:
             if g > 1:  # (g*x + c) // (g*n) == (x + c//g) // n
                 rest = {m: c // g for m, c in rest.items() if c // g}
                 return add(whole, self.quotient(rest, {(): k // g}))
+            inner = quotient_of(rest)
+            if inner is not None:  # (x//n + c) // k == (x + n*c) // (n*k)
+                x, n, c = inner
+                return add(whole, self.quotient(add(x, {(): n * c}), {(): n * k}))
         return add(whole, self._atom(FloorDiv(expression(rest), expression(b))))
 
     def _between(self, a: Poly, b: Poly) -> bool:
@@ -423,6 +436,30 @@ def single(p: Poly) -> tuple[int, int, int] | None:
     if len(varying) == 1 and len(varying[0]) == 1:
         return varying[0][0], p[varying[0]], p.get((), 0)
     return None
+
+
+def quotient_of(p: Poly) -> tuple[Poly, int, int] | None:
+    """(x, n, c) of ``x // n + c`` for a number ``n``, else None."""
+    varying = [m for m in p if m]
+    if len(varying) == 1 and len(varying[0]) == 1 and p[varying[0]] == 1:
+        e = atom(varying[0][0])
+        if isinstance(e, FloorDiv) and e.args[1].is_Integer and e.args[1] > 0:
+            return poly(e.args[0]), int(e.args[1]), p.get((), 0)
+    return None
+
+
+def without_quotient(p: Poly) -> Poly:
+    """``p >= 0`` for a bound of ``x // n`` as one of ``x``."""
+    while True:
+        p = _reduced(p)
+        for sign in (1, -1):
+            inner = quotient_of(p if sign == 1 else {m: -c if m else c for m, c in p.items()})
+            if inner is not None:
+                x, n, c = inner
+                p = add(x, {(): n * c}) if sign == 1 else add({(): n * c + n - 1}, x, -1)
+                break
+        else:
+            return p
 
 
 def _alone(p: Poly) -> int | None:

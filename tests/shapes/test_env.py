@@ -90,3 +90,14 @@ def test_meta_tensors_take_symbols():
     assert str(torch.cat([x, x], 1).shape[1]) == "2 * s1" and str(torch.arange(t * 2, device="meta").shape[0]) == "2 * s1"
     assert str((b * t * 64 // (b * 8))) == "8 * s1"
     assert texts(env) == ["s0 >= 2", "s1 >= 2"]
+
+
+def test_facts_read_as_bounds_where_they_are():
+    env = ShapeEnv()
+    h = env.symbol(224, At("h"))
+    size = h
+    for _ in range(3):
+        size = (size - 1) // 2 + 1
+        assert size != 1
+    assert str(size) == "(s0 + 7) // 8" and size >= 2
+    assert texts(env) == ["s0 >= 9"]
