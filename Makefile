@@ -2,6 +2,7 @@
 # make test   set up, then lint the layering and run the tests
 # make bench  set up, then time eager, minipt2 and torch.compile side by side (minutes)
 # make site   set up, then build the course's site into build/site; make serve shows it on a port of this machine
+# make course-proof  set up, then prove every exercise of the course: stub, reference and mutants (minutes)
 #
 # Variables: PYTHON (interpreter for the environment), VENV (where it goes), TORCH (the torch requirement).
 
@@ -11,7 +12,7 @@ TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test bench site serve setup clean
+.PHONY: demo test bench site serve course-proof setup clean
 
 setup: $(STAMP)
 
@@ -32,6 +33,9 @@ test: setup
 
 bench: setup
 	$(BIN)/python -m minipt2.bench --peer torch.compile
+
+course-proof: setup
+	$(BIN)/python -m minipt2.course.proof
 
 $(VENV)/.site: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[site]"

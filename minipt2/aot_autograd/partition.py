@@ -16,6 +16,7 @@ from typing import Any, Callable
 from torch import fx
 
 from ..config import config
+from ..exercise import exercise
 from ..prims.kinds import kind as prims_kind
 from ..prims.lazy import LazyGraphModule
 from .ops import aten
@@ -60,6 +61,7 @@ def recompute_nothing_dear(node: fx.Node) -> float:
     return 0.0 if prims_kind(node) in RECOMPUTABLE else math.inf
 
 
+@exercise("3.4")
 def min_cut(joint: fx.GraphModule, cost: Cost, recompute: Cost = recompute_nothing_dear) -> set[fx.Node]:
     """The set of nodes to save that minimises ``cost`` of what is saved plus ``recompute`` of what is computed again.
 
@@ -67,6 +69,7 @@ def min_cut(joint: fx.GraphModule, cost: Cost, recompute: Cost = recompute_nothi
     cost(node): the price of saving; infinite for what cannot be saved. recompute(node): the price of running it twice.
     Raises ``networkx.NetworkXUnbounded`` when something needed can be neither saved nor computed again.
     """
+    # >>> 3.4
     import networkx as nx  # a fifth of a second that inference does without
 
     backward = backward_nodes(joint)
@@ -94,6 +97,7 @@ def min_cut(joint: fx.GraphModule, cost: Cost, recompute: Cost = recompute_nothi
         return set()
     _, (reachable, _) = nx.minimum_cut(network, "source", "sink", flow_func=nx.algorithms.flow.boykov_kolmogorov)
     return _first_met(needed, {node for node in seen if (node, 0) in reachable and (node, 1) not in reachable})
+    # <<< 3.4
 
 
 def _first_met(needed: list[fx.Node], cut: set[fx.Node]) -> set[fx.Node]:

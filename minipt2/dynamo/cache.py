@@ -11,6 +11,7 @@ from types import CodeType
 from typing import Any, Iterator, Optional
 
 from ..config import config
+from ..exercise import exercise
 from .guards import GuardFn
 
 
@@ -51,14 +52,17 @@ class CodeCache:
         self.entries.insert(0, entry)
         return True
 
+    @exercise("2.3")
     def lookup(self, f_locals: dict) -> Optional[CodeType]:
         """The code of the first entry whose guards hold, which becomes the first to be tried; None if there is none."""
+        # >>> 2.3
         for k, entry in enumerate(self.entries):
             if entry.guards.check(f_locals):
                 if k:
                     self.entries.insert(0, self.entries.pop(k))
                 return entry.code
         return None
+        # <<< 2.3
 
     def drop_dead(self) -> None:
         """Forget entries that no call can use any more, because an object they were made for is gone."""
@@ -75,6 +79,9 @@ class CodeCache:
         return self.misses.most_common(1)[0][0] if self.misses else ""
 
 
+@exercise("2.4")
 def why_missed(cache: CodeCache, f_locals: dict) -> dict[int, str]:
     """For each version, the one used last first, the first guard that fails: source, expected, found."""
+    # >>> 2.4
     return {entry.number: reason for entry in cache if (reason := entry.guards.explain(f_locals)) is not None}
+    # <<< 2.4

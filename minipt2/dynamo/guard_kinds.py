@@ -12,6 +12,7 @@ from typing import Any, Callable, Optional
 
 import torch
 
+from ..exercise import exercise
 from .source import Source
 
 Const = Callable[[Any], str]
@@ -193,11 +194,13 @@ KINDS: dict[str, Kind] = {
 KINDS["TENSOR_ALIAS"] = KINDS["ALIAS"]
 
 
+@exercise("2.1")
 def tensor_guards(t: torch.Tensor, src: Source) -> list[Guard]:
     """What compiled code relies on of an input tensor: type, dtype, size, stride, device, requires_grad.
 
     Each property is one guard, so that one that changes fails one. None of them keeps ``t`` alive.
     """
+    # >>> 2.1
     guards = [Guard(src, "TYPE", type(t)), Guard(src, "SIZE", tuple(t.shape)), Guard(src, "DTYPE", t.dtype)]
     guards.append(Guard(src, "REQUIRES_GRAD", t.requires_grad))
     if t.layout is not torch.strided:
@@ -210,6 +213,7 @@ def tensor_guards(t: torch.Tensor, src: Source) -> list[Guard]:
     if (t.is_floating_point() or t.is_complex()) and not isinstance(t, torch.nn.Parameter):
         guards.append(Guard(src, "NOT_LAZY", t.is_complex()))
     return guards
+    # <<< 2.1
 
 
 DEVICES = ("cpu", "cuda")

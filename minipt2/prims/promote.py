@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from ..exercise import exercise
+
 promote_types = lru_cache(None)(torch.promote_types)
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 _TO_COMPLEX = {torch.float16: torch.complex32, torch.float64: torch.complex128}
@@ -60,8 +62,10 @@ def _combine(higher: torch.dtype | None, lower: torch.dtype | None) -> torch.dty
     return higher
 
 
+@exercise("4.1")
 def computation_dtype(*xs: Any) -> torch.dtype:
     """The dtype to which operands are promoted: dimensioned tensors first, then 0-d tensors, then numbers."""
+    # >>> 4.1
     tiers: list[torch.dtype | None] = [None, None, None]
     for x in xs:
         tier, dtype = _tier(x), _own_dtype(x)
@@ -70,6 +74,7 @@ def computation_dtype(*xs: Any) -> torch.dtype:
     if result is None:
         raise ValueError("result_dtype needs at least one operand")
     return result
+    # <<< 4.1
 
 
 def result_dtype(*xs: Any, kind: Kind = Kind.DEFAULT) -> torch.dtype:

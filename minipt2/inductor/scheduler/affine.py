@@ -13,6 +13,8 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import sympy
 
+from ...exercise import exercise
+
 
 class Index:
     """Immutable sum of terms. Equal sums are equal and hash alike."""
@@ -257,11 +259,13 @@ def split_point(index: Index, sizes: Mapping[str, Any]) -> tuple[str, int] | Non
     return None
 
 
+@exercise("6.1")
 def merge_runs(sizes: Sequence[Any], strides: Sequence[Sequence[Any]]) -> list[list[int]]:
     """Groups of neighbouring dimensions (outermost first) that every operand walks as one; ``strides[k]`` are operand k's.
 
     Dimensions of size 1 belong to no group: their stride means nothing.
     """
+    # >>> 6.1
     runs: list[list[int]] = []
     for d, n in enumerate(sizes):
         if n == 1:
@@ -271,6 +275,7 @@ def merge_runs(sizes: Sequence[Any], strides: Sequence[Sequence[Any]]) -> list[l
         else:
             runs.append([d])
     return runs
+    # <<< 6.1
 
 
 def mergeable(vars: Sequence[str], sizes: Mapping[str, Any], indices: Iterable[Index]) -> list[list[str]]:

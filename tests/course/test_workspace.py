@@ -1,0 +1,61 @@
+import json
+
+from minipt2.course import tasks
+from minipt2.course.verdict import Outcome
+from minipt2.course.workspace import PROGRESS, Workspace
+
+
+def test_start_writes_once(tmp_path):
+    place = Workspace(tmp_path)
+    assert {t.id for t in place.start()} == set(place.tasks)
+    answer = place.answer(place.tasks["2.3"])
+    answer.write_text("mine")
+    assert place.start() == [] and answer.read_text() == "mine"
+
+
+def test_progress_survives_and_a_pass_stays(tmp_path):
+    place = Workspace(tmp_path)
+    place.record(Outcome("2.3", "pass"))
+    place.record(Outcome("2.3", "timeout"))
+    again = Workspace(tmp_path).state(place.tasks["2.3"])
+    assert again == {"kind": "timeout", "checks": 2, "hints": 0, "passed": True}
+
+
+def test_not_started_is_no_attempt(tmp_path):
+    place = Workspace(tmp_path)
+    place.record(Outcome("2.3", "not started"))
+    assert place.state(place.tasks["2.3"])["checks"] == 0
+
+
+def test_damaged_progress_is_kept_aside(tmp_path):
+    for damage in ("{", "[]", '{"exercises": {"2.3": 7}}', '{"exercises": {"2.3": {"kind": "pass"}}}', "\x00\x01"):
+        (tmp_path / PROGRESS).write_text(damage)
+        place = Workspace(tmp_path)
+        assert "damaged" in place.warning and place.progress["exercises"] == {}
+        assert (tmp_path / "progress.damaged.json").read_text() == damage
+
+
+def test_writing_is_all_or_nothing(tmp_path, monkeypatch):
+    place = Workspace(tmp_path)
+    place.record(Outcome("2.3", "pass"))
+    before = (tmp_path / PROGRESS).read_text()
+    monkeypatch.setattr(json, "dumps", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+    try:
+        place.record(Outcome("2.4", "pass"))
+    except KeyboardInterrupt:
+        pass
+    assert (tmp_path / PROGRESS).read_text() == before
+
+
+def test_hints_come_in_order_and_are_counted(tmp_path):
+    place = Workspace(tmp_path)
+    task = place.tasks["2.3"]
+    assert [place.hint(task) for _ in range(4)] == [(1, task.hints[0]), (2, task.hints[1]), (3, task.hints[2]), (3, task.hints[2])]
+    assert Workspace(tmp_path).state(task)["hints"] == 3
+
+
+def test_a_copy_of_the_exercises_in_the_folder_goes_first(tmp_path):
+    assert tasks.home(tmp_path) == tasks.PACKAGE.parent / "exercises"
+    (tmp_path / "exercises" / "2_3_x").mkdir(parents=True)
+    (tmp_path / "exercises" / "2_3_x" / "task.toml").write_text("")
+    assert tasks.home(tmp_path) == tmp_path / "exercises"
