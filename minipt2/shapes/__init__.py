@@ -4,16 +4,29 @@ In: sizes with the places they come from. Out: SymInts that torch computes with,
 expressions that are equal. Called by ``dynamo`` (an environment per frame), ``fake`` and ``prims`` (whose shape rules compute with
 SymInts), and ``inductor`` (index expressions). Upstream counterpart: ``torch.fx.experimental.symbolic_shapes`` and ``torch.utils._sympy``.
 
-* ``expr``: ``FloorDiv``, ``Mod`` and index arithmetic. ``poly``, ``facts``: deciding what follows from what is known.
-* ``functions``, ``arithmetic``: what expressions mean, and how operations make them. ``symint``: the node behind ``torch.SymInt``.
-* ``env``: symbols, questions, answers. ``guards``: the smallest list of conditions. ``materialize``: SymInts in a graph as nodes.
-"""
-from .env import LateGuard, ShapeEnv, UnknownSize
-from .expr import FloorDiv, Mod, bounds, floordiv, linear, mod, recombine, simplify, size
-from .functions import python, value
-from .guards import ShapeGuard
-from .materialize import materialize
-from .symint import Node, call
+* ``known``: questions for shape rules, needing neither sympy nor an environment while sizes are plain.
+* ``env``: symbols, questions, answers. ``guards``: the smallest list of conditions. ``graphs``: SymInts in a graph as nodes.
+* ``symint``: the node behind ``torch.SymInt``. ``functions``, ``arithmetic``: what expressions mean, and how operations make them.
+* ``poly``, ``ranges``, ``relations``, ``facts``: deciding what follows from what is known. ``expr``: ``FloorDiv``, ``Mod``, indices.
 
-__all__ = ["FloorDiv", "LateGuard", "Mod", "Node", "ShapeEnv", "ShapeGuard", "UnknownSize", "bounds", "call", "floordiv", "linear", "materialize",
-           "mod", "python", "recombine", "simplify", "size", "value"]  # fmt: skip
+Names are loaded when they are asked for: a program whose sizes never vary does not import sympy for them.
+"""
+import importlib
+from typing import Any
+
+_HOMES = {
+    "env": ("LateGuard", "ShapeEnv", "UnknownSize"),
+    "expr": ("FloorDiv", "Mod", "bounds", "floordiv", "linear", "mod", "recombine", "simplify", "size"),
+    "functions": ("python", "value"),
+    "guards": ("ShapeGuard",),
+    "graphs": ("materialize",),
+    "symint": ("Node", "call"),
+}
+__all__ = [name for names in _HOMES.values() for name in names]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,10 +14,11 @@ import sympy
 import torch
 
 from .arithmetic import CALLS, combine, result_type
-from .facts import Facts, decide, learn, negated, normal, single
+from .facts import Facts, decide, learn
 from .functions import python, relation, value
 from .guards import Recorded, ShapeGuard, minimal
 from .poly import atom, expression
+from .relations import negated, normal, single
 from .symint import Node, plain
 
 
@@ -51,6 +52,8 @@ class ShapeEnv:
         self.recorded: list[Recorded] = []
         self.asserted: list[Recorded] = []
         self.version = 0
+        self.memo: dict[Any, dict] = {}
+        """What functions of these symbols gave (``known.memo``)."""
         self._by_size: dict[int, sympy.Symbol] = {}
         self._ranges: dict[sympy.Symbol, tuple[float, float]] = {}
         self._nodes: dict[tuple, Node] = {}

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
 import sympy
 
-from .facts import Facts, decide, learn, normal, single
+from .facts import Facts, decide, learn
 from .functions import python, relation
 from .poly import atom, number_of
+from .relations import normal, single
 
 if TYPE_CHECKING:
     from .env import Source

@@ -6,7 +6,6 @@ Sizes are ints, or ``torch.SymInt`` over our nodes. Plain ``==`` on a SymInt dec
 from __future__ import annotations
 
 import functools
-import weakref
 from typing import Any, Callable, Sequence
 
 import torch
@@ -65,7 +64,6 @@ def positive(n: Any) -> Any:
 def memo(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``lru_cache`` for functions of tuples of sizes (nested ones too); what is found for symbols is kept as long as their environment."""
     cached = functools.lru_cache(8192)(fn)
-    by_env: weakref.WeakKeyDictionary[Any, dict] = weakref.WeakKeyDictionary()
 
     @functools.wraps(fn)
     def call(*args: Any) -> Any:
@@ -75,7 +73,7 @@ def memo(fn: Callable[..., Any]) -> Callable[..., Any]:
             env = _env(args)
             if env is None:
                 raise
-        table, at = by_env.setdefault(env, {}), _keys(args)
+        table, at = env.memo.setdefault(fn, {}), _keys(args)
         if at not in table:
             table[at] = fn(*args)
         return table[at]

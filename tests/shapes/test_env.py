@@ -1,10 +1,16 @@
 """The environment of symbols: creation, questions, recorded facts, guards."""
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
+import weakref
+
 import pytest
 import sympy
 import torch
 
+from minipt2.prims.meta import contiguous_strides
 from minipt2.shapes import LateGuard, ShapeEnv, UnknownSize
 
 
@@ -101,3 +107,20 @@ def test_facts_read_as_bounds_where_they_are():
         assert size != 1
     assert str(size) == "(s0 + 7) // 8" and size >= 2
     assert texts(env) == ["s0 >= 9"]
+
+
+def test_sympy_is_imported_for_programs_whose_sizes_vary_only():
+    code = "import sys, minipt2.dynamo, minipt2.fake, minipt2.prims; before = 'sympy' in sys.modules; from minipt2.shapes import ShapeEnv; print(before, 'sympy' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.split() == ["False", "True"]
+
+
+def test_environments_are_freed():
+    env = ShapeEnv()
+    s = env.symbol(8, At("a"))
+    contiguous_strides((s, 4, s + 1))
+    assert s % 4 == 0
+    gone = weakref.ref(env)
+    del env, s
+    gc.collect()
+    assert gone() is None

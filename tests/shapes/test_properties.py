@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from minipt2.shapes import ShapeEnv, call, python, value
-from minipt2.shapes.facts import Facts, decide, learn, negated
+from minipt2.shapes.facts import Facts, decide, learn
+from minipt2.shapes.relations import negated
 
 from .test_env import At
 

@@ -1,0 +1,84 @@
+"""Comparisons as polynomials: ``p >= 0``, ``p == 0``, ``p != 0``, and what one such comparison says in other words."""
+from __future__ import annotations
+
+from functools import lru_cache
+
+import sympy
+
+from .expr import FloorDiv
+from .functions import NEGATED, RELATION_OF, pytype_of, relation
+from .poly import Poly, add, atom, content, poly
+
+
+def negated(fact: sympy.Basic) -> sympy.Basic:
+    op = relation(fact)
+    if op is None:
+        return fact.args[0] if isinstance(fact, sympy.Not) else sympy.Not(fact, evaluate=False)
+    return RELATION_OF[NEGATED[op]](fact.lhs, fact.rhs, evaluate=False)
+
+
+@lru_cache(maxsize=4096)
+def normal(fact: sympy.Basic) -> tuple[str, Poly] | None:
+    """A comparison of integers as (``>=``, ``==`` or ``!=``, p): ``p op 0``. None for others."""
+    if pytype_of(fact.lhs) is not int or pytype_of(fact.rhs) is not int:
+        return None
+    op, a, b = relation(fact), poly(fact.lhs), poly(fact.rhs)
+    if op in ("<", "<="):
+        a, b = b, a
+    difference = add(a, b, -1)
+    if op in ("==", "!="):
+        return op, difference
+    return ">=", add(difference, {(): 1}, -1) if op in ("<", ">") else difference
+
+
+def negative(p: Poly) -> Poly:
+    return {m: -c for m, c in p.items()}
+
+
+def signed(p: Poly) -> Poly:
+    """``p`` or ``-p``: the same one for both."""
+    return p if p[max(p)] > 0 else negative(p)
+
+
+def reduced(p: Poly) -> Poly:
+    """``p >= 0`` with the common divisor of what varies taken out, the constant rounded down."""
+    g = content({m: c for m, c in p.items() if m})
+    return p if g <= 1 else {m: c // g for m, c in p.items() if c // g}
+
+
+def single(p: Poly) -> tuple[int, int, int] | None:
+    """(atom, coefficient, constant) of a polynomial that is linear in one atom."""
+    varying = [m for m in p if m]
+    if len(varying) == 1 and len(varying[0]) == 1:
+        return varying[0][0], p[varying[0]], p.get((), 0)
+    return None
+
+
+def quotient_of(p: Poly) -> tuple[Poly, int, int] | None:
+    """(x, n, c) of ``x // n + c`` for a number ``n``, else None."""
+    varying = [m for m in p if m]
+    if len(varying) == 1 and len(varying[0]) == 1 and p[varying[0]] == 1:
+        e = atom(varying[0][0])
+        if isinstance(e, FloorDiv) and e.args[1].is_Integer and e.args[1] > 0:
+            return poly(e.args[0]), int(e.args[1]), p.get((), 0)
+    return None
+
+
+def without_quotient(p: Poly) -> Poly:
+    """``p >= 0`` for a bound of ``x // n`` as one of ``x``."""
+    while True:
+        p = reduced(p)
+        for sign in (1, -1):
+            inner = quotient_of(p if sign == 1 else {m: -c if m else c for m, c in p.items()})
+            if inner is not None:
+                x, n, c = inner
+                p = add(x, {(): n * c}) if sign == 1 else add({(): n * c + n - 1}, x, -1)
+                break
+        else:
+            return p
+
+
+def alone(p: Poly) -> int | None:
+    """The atom that ``p`` is."""
+    mono, c = next(iter(p.items()), ((), 0))
+    return mono[0] if len(p) == 1 and len(mono) == 1 and c == 1 else None
