@@ -42,6 +42,8 @@ class Config:
     """Fuse loop nests in the scheduler (off: one kernel per buffer; an ablation switch)."""
     cuda_graphs: bool = False
     """Record what a graph launches on a GPU, and replay it (``mode="reduce-overhead"``)."""
+    triton_interpret: bool = False
+    """Run CPU tensors through the GPU's code generator and Triton's interpreter (tests; slow)."""
     verify_ir: bool = False
     """Check IR invariants between passes (tests)."""
     max_fusion_size: int = 64

@@ -3,6 +3,7 @@ import os
 import tempfile
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TRITON_INTERPRET"] = "1"  # before anybody imports Triton
 
 import pytest
 import torch

@@ -20,6 +20,7 @@ ALLOWED: dict[str, str] = {
     "torch.ops.aten._standard_gamma.default": "its overload",
     "torch._C._dispatch_get_all_op_names": "every overload there is, for prims.coverage()",
     "torch._C._storage_Use_Count": "whether somebody still holds a result that the next replay of a CUDA graph would overwrite",
+    "torch._C._cuda_getCurrentRawStream": "the stream that kernels are launched on, at a tenth of the cost of torch.cuda.current_stream",
     "torch._C._ExcludeDispatchKeyGuard": "compiled code runs below autograd, view tracking and autocast",
     "torch._C.DispatchKeySet": "names those keys",
     "torch._C.DispatchKey": "names those keys",

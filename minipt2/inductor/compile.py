@@ -19,8 +19,10 @@ from ..prims import kind
 from . import cache
 from .codegen import wrapper
 from .fingerprint import graph_text
+from .hardware import TINY, hardware
 from .load import Compiled, Recipe, sources_identity, start
 from .passes import INFERENCE_PASSES, TRAINING_PASSES, split_static
+from .triton_pool import triton_version
 
 
 def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: bool, name: str = "graph",
@@ -28,7 +30,7 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     """Compile ``gm``: placeholders first, every call a prim or an explicit fallback, one output tuple.
 
     Returns ``fn(args: list) -> list``, which owns ``args`` and clears it. With ``inference``, what depends on parameters alone is computed once
-    (``passes/freeze.py``). Without a C compiler, or where a tensor is not on the CPU, the graph runs on eager kernels, with one warning. ``gm`` may be changed.
+    (``passes/freeze.py``). Tensors on one GPU go through Triton. Without a C compiler, or where there is no code for a device, the graph runs on eager kernels, with one warning. ``gm`` may be changed.
     Call it under ``no_grad`` (out-variants of eager kernels refuse tensors that require gradients).
     ``keep(recipe)`` is told what ``load`` needs to give the same function again.
     """
@@ -37,20 +39,19 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     except CompilerNotFound as error:
         _warn_once(str(error))
         return _eager(gm, "no C compiler")
-    for device in _devices(gm) - {"cpu"}:
-        if device != "meta":  # no values, nothing to be fast at
-            _warn_once(f"there are none for {device} tensors")
-        return _eager(gm, f"no kernels for {device} tensors")
-    with trace.span("passes"):
+    device = _device(gm)
+    if isinstance(device, str):
+        return _eager(gm, device)
+    with trace.span("passes"), config.patch(onednn=config.onednn and not _on_triton(device)):
         for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
             run_pass(gm)
         parts = split_static(gm) if inference and config.freeze else None
     trace.artifact("prims", name, gm)
     prologue, main = parts or (None, gm)
-    recipe = _recipe(main, name)
+    recipe = _recipe(main, name, device)
     if prologue is not None:
         recipe.prologue, recipe.kept = prologue, main.meta["positions"]
-    if config.cuda_graphs and "cuda" in _devices(gm):
+    if config.cuda_graphs and device.type == "cuda":
         inputs = [n for n in main.graph.nodes if n.op == "placeholder"]
         recipe.lasting = [i for i, n in enumerate(inputs) if n.meta.get("static")]
         recipe.shown = _shown(main)
@@ -67,10 +68,26 @@ def _shown(gm: fx.GraphModule) -> int:
     return outputs if outputs < len(results) else 0
 
 
-def _devices(gm: fx.GraphModule) -> set[str]:
-    """Types of device on which the tensors of ``gm`` are."""
+def _device(gm: fx.GraphModule) -> torch.device | str:
+    """Where the tensors of ``gm`` are, or why there are no kernels for them."""
     vals = tree_leaves([n.meta.get("val") for n in gm.graph.nodes])
-    return {v.device.type for v in vals if hasattr(v, "device")}
+    devices = {v.device for v in vals if hasattr(v, "device")}
+    kinds = {d.type for d in devices}
+    if kinds - {"cpu", "cuda"}:
+        why = f"no kernels for {', '.join(sorted(kinds - {'cpu', 'cuda'}))} tensors"
+    elif len(devices) > 1:
+        why = f"tensors on {' and '.join(sorted(map(str, devices)))} in one graph"
+    elif kinds == {"cuda"} and triton_version() is None:
+        why = "Triton is not installed (pip install triton)"
+    else:
+        return devices.pop() if devices else torch.device("cpu")
+    if kinds != {"meta"}:  # no values, nothing to be fast at
+        _warn_once(why)
+    return why
+
+
+def _on_triton(device: torch.device) -> bool:
+    return device.type == "cuda" or config.triton_interpret
 
 
 def _eager(gm: fx.GraphModule, why: str) -> Compiled:
@@ -98,24 +115,22 @@ def _warn_once(message: str) -> None:
 
 
 # ------------------------------------------------------------------ one graph to code
-def _recipe(gm: fx.GraphModule, name: str) -> Recipe:
-    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity())
+def _recipe(gm: fx.GraphModule, name: str, device: torch.device) -> Recipe:
+    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity(), hardware(device).identity())
     entry = None if trace.listening("ir", "schedule", "scheduler", "codegen", "fallback") else cache.load_entry(key)
     objects: dict[str, Any] = {}
     if entry is None:
-        entry, objects = _generate(gm, name)
+        entry, objects = _generate(gm, name, device)
         if not objects:
             cache.store_entry(key, entry)
     else:
         trace.count("fallbacks", entry["fallbacks"])
     objects.update({label: operator.attrgetter(attribute)(gm) for label, attribute in entry["attributes"].items()})
-    return Recipe(entry["python"], entry["c"], entry["kernels"], entry["fallbacks"], objects)
+    return Recipe(entry["python"], entry["c"], entry["kernels"], entry["fallbacks"], objects, triton=entry["triton"])
 
 
-def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _generate(gm: fx.GraphModule, name: str, device: torch.device) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what the disk cache keeps, objects that only this process has)."""
-    from .codegen import c_openmp
-    from .codegen.units import units
     from .lowering import lower
     from .scheduler import schedule
     inputs = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
@@ -129,13 +144,25 @@ def _generate(gm: fx.GraphModule, name: str) -> tuple[dict[str, Any], dict[str, 
         plan = schedule(program)
     trace.artifact("schedule", name, plan)
     with trace.span("code generation"):
-        source = c_openmp.generate(plan)
-        written = wrapper.generate(plan, source.kernels, name)
+        written, code = (_triton if _on_triton(device) else _c)(plan, name, device)
     attributes, objects = _constants(gm, program.constants)
     objects.update(written.objects)
-    entry = dict(c=units(source.functions, written.c), python=written.python, kernels=len(source.kernels), attributes=attributes,
-                 fallbacks=fallbacks)
-    return entry, objects
+    return dict(code, python=written.python, attributes=attributes, fallbacks=fallbacks), objects
+
+
+def _c(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSource, dict[str, Any]]:
+    from .codegen import c_openmp
+    from .codegen.units import units
+    source = c_openmp.generate(plan)
+    written = wrapper.generate(plan, source.kernels, name)
+    return written, dict(c=units(source.functions, written.c), kernels=len(source.kernels), triton=None)
+
+
+def _triton(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSource, dict[str, Any]]:
+    from .codegen import triton, triton_wrapper
+    source = triton.generate(plan, hardware(device) if device.type == "cuda" else TINY)
+    written, table = triton_wrapper.generate(plan, source, name, str(device))
+    return written, dict(c=[], kernels=len(source.launches), triton=table)
 
 
 def _constants(gm: fx.GraphModule, constants: Sequence[Any]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any, Callable, Hashable, Sequence
 import torch
 
 from .. import trace
+from .runtime import arena_pool
 
 MOST_RECORDINGS = 4
 """Recordings of one graph for the same sizes: calls whose results live at the same time, or that read parameters at other addresses."""
@@ -186,6 +187,6 @@ def _pool(device: torch.device) -> tuple[Any, torch.cuda.Stream]:
 def _record(device: torch.device, fn: Compiled, inputs: list) -> tuple[Replay, list]:
     pool, stream = _pool(device)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
+    with arena_pool(str(device)).for_recording(), torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         results = fn(inputs.copy())
     return graph.replay, results

@@ -43,6 +43,8 @@ class Recipe:
     """To be replayed as a CUDA graph: the wrapper's arguments that stay where they are; None: not to be replayed."""
     shown: int = 0
     """With ``lasting``: how many results are copied for the caller (``cudagraphs.Replayed``)."""
+    triton: dict[str, Any] | None = None
+    """On a GPU: the kernels and what the wrapper launches (``codegen.triton_wrapper``)."""
 
 
 def load(recipe: Recipe, name: str = "graph") -> Compiled:
@@ -55,14 +57,23 @@ def start(recipe: Recipe, name: str) -> Compiled:
     """``recipe`` as a function: its C compiled or found, its wrapper module executed."""
     trace.count("kernels", recipe.kernels)
     trace.artifact("recipe", name, recipe)
-    trace.artifact("code", f"{name}.c", lambda: "\n".join(recipe.c))
+    trace.artifact("code", f"{name}.c", lambda: _kernels_text(recipe))
     trace.artifact("code", f"{name}.py", recipe.python)
-    with trace.span("C compiler"):
-        library = cache.compile_c(recipe.c)
+    if recipe.triton is not None:
+        from .triton_library import library as make
+        with trace.span("Triton"):
+            library = make(recipe.triton)
+    else:
+        with trace.span("C compiler"):
+            library = cache.compile_c(recipe.c)
     call = _load_module(name, recipe.python, library, recipe.constants)
     if recipe.lasting is not None:
         call = Replayed(call, recipe.lasting, recipe.shown, name)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
+
+
+def _kernels_text(recipe: Recipe) -> str:
+    return "\n".join(recipe.c if recipe.triton is None else [p["text"] for p in recipe.triton["programs"]])
 
 
 def _with_frozen(prologue: fx.GraphModule, kept_positions: Sequence[int], call: Compiled) -> Compiled:

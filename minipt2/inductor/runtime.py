@@ -4,9 +4,11 @@ Upstream: ``torch._inductor.runtime`` and the memory planner's pools.
 """
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
-from typing import Any, Callable, Sequence
+from collections import defaultdict
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
@@ -19,11 +21,14 @@ BAD_INDEX, BAD_VALUE, WRITTEN = 1, 4, 8
 
 
 class Arena:
-    """One piece of memory for the intermediates of whichever graph runs in it. ``base`` is its address."""
+    """One piece of memory for the intermediates of whichever graph runs in it. ``base`` is its address; ``stream`` orders its uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cpu", stream: int = 0) -> None:
         with torch.inference_mode(False):
-            self.storage = torch.empty(0, dtype=torch.uint8).untyped_storage()
+            self.storage = torch.empty(0, dtype=torch.uint8, device=device).untyped_storage()
+        self.stream = stream
+        self.passing = False
+        """Used once: nobody keeps tensors over it."""
         self.base = self.nbytes = 0
 
     def grow(self, nbytes: int) -> None:
@@ -34,35 +39,49 @@ class Arena:
 
 
 class ArenaPool:
-    """Arenas not in use. All graphs of a process share them: a forward and a backward graph never hold one each between calls.
+    """Arenas of ``device`` not in use. All graphs of a process share them: a forward and a backward graph never hold one each between calls.
 
-    ``take`` and ``give`` are single list operations, so that threads and re-entrant calls get arenas of their own without a lock.
+    A GPU may still work in an arena when it is given back: the next to take it uses the same stream. ``take`` and ``give`` are single list
+    operations, so that threads and re-entrant calls get arenas of their own without a lock.
     """
 
-    def __init__(self) -> None:
-        self.free: list[Arena] = []
+    def __init__(self, device: str = "cpu") -> None:
+        self.device = device
+        self.free: defaultdict[int, list[Arena]] = defaultdict(list)
+        self.recording = False
 
-    def take(self, nbytes: int) -> Arena:
+    def take(self, nbytes: int, stream: int = 0) -> Arena:
         try:
-            arena = self.free.pop()
+            arena = Arena(self.device, stream) if self.recording else self.free[stream].pop()
         except IndexError:
-            arena = Arena()
+            arena = Arena(self.device, stream)
+        arena.passing = self.recording
         if arena.nbytes < nbytes:
             arena.grow(nbytes)
         return arena
 
     def give(self, arena: Arena) -> None:
-        self.free.append(arena)
+        if not self.recording:
+            self.free[arena.stream].append(arena)
+
+    @contextlib.contextmanager
+    def for_recording(self) -> Iterator[None]:
+        """A CUDA graph is being recorded: memory comes from the recording's own pool, and is its again afterwards."""
+        self.recording = True
+        try:
+            yield
+        finally:
+            self.recording = False
 
 
 _pools: "weakref.WeakValueDictionary[str, ArenaPool]" = weakref.WeakValueDictionary()
 
 
-def arena_pool() -> ArenaPool:
-    """The pool of this process; its memory goes when the last graph that uses it goes."""
-    pool = _pools.get("cpu")
+def arena_pool(device: str = "cpu") -> ArenaPool:
+    """The pool of this process for ``device``; its memory goes when the last graph that uses it goes."""
+    pool = _pools.get(device)
     if pool is None:
-        pool = _pools["cpu"] = ArenaPool()
+        pool = _pools[device] = ArenaPool(device)
     return pool
 
 
@@ -77,13 +96,15 @@ class Views:
         views = self._made.get(arena)
         if views is None:
             with torch.inference_mode(False), torch.no_grad():
-                views = self._made[arena] = self._make(arena.storage)
+                views = self._make(arena.storage)
+            if not arena.passing:
+                self._made[arena] = views
         return views
 
 
 def over(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """A tensor over ``storage``; ``offset`` in bytes (a multiple of the element size)."""
-    tensor = torch.empty(0, dtype=dtype)
+    tensor = torch.empty(0, dtype=dtype, device=storage.device)
     return tensor.set_(storage, offset // tensor.element_size(), size, stride)
 
 

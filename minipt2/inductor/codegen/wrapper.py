@@ -60,6 +60,9 @@ class _Run:
 class Writer:
     """Writes the module of one schedule. Buffers are of four sorts: inputs, constants, in the arena, and tensors of their own."""
 
+    device, stream = "cpu", ""
+    """Where the arena lies, and the further argument that says in whose order it is used."""
+
     def __init__(self, schedule: Any, kernels: Sequence[Any], title: str):
         self.schedule, self.title = schedule, title
         self.program = schedule.program
@@ -150,8 +153,15 @@ class Writer:
     def run(self, run: _Run, k: int) -> None:
         for name in run.pointers:
             self.allocate(name)
-        names = {name: f"p{i}" for i, name in enumerate(run.pointers)}
         uses_arena = any(self.in_arena(a) for spec in run.kernels for a in spec.args)
+        for i in run.steps:
+            self.comment(self.schedule.steps[i])
+        pointers = ["arena.base"] * uses_arena + [f"{n}.data_ptr()" for n in run.pointers]
+        self.call(run, k, uses_arena, pointers)
+
+    def call(self, run: _Run, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
+        """The function that calls the kernels of ``run``, and the line that calls it."""
+        names = {name: f"p{i}" for i, name in enumerate(run.pointers)}
         parameters = ["char *A"] * uses_arena + [f"void *{p}" for p in names.values()]
         self.c.append(f"int run{k}({', '.join(parameters) or 'void'}) {{")
         self.c.append("    int error = 0;")
@@ -165,9 +175,6 @@ class Writer:
             self.c.append(f"    {spec.name}({', '.join(actual)});")
         self.c.append(f"    return error{f' ? error | {WRITTEN} : 0' * (checked and written)};\n}}")
         self.top.append(f'run{k} = bind(library, "run{k}", {len(parameters)})')
-        for i in run.steps:
-            self.comment(self.schedule.steps[i])
-        pointers = ["arena.base"] * uses_arena + [f"{n}.data_ptr()" for n in run.pointers]
         call = f"run{k}({', '.join(pointers)})"
         self.body.append(f"if error := {call}: fail(error)" if checked else call)
 
@@ -248,7 +255,7 @@ class Writer:
 
     # -------------------------------------------------------------- the module
     def module(self) -> str:
-        out = [HEADER.format(title=self.title)]
+        out = [HEADER.format(title=self.title), *self.header()]
         out += [f"{name} = {text}" for text, name in self.targets.items()]
         out += [f"{name} = constants[{name!r}]" for name in self.constants]
         out += self.top
@@ -257,25 +264,33 @@ class Writer:
             ordered = sorted(self.program.inputs, key=lambda b: b.position)
             prologue.append(f"{', '.join(b.name for b in ordered)}, = args")
         prologue.append("args.clear()")
-        prologue += self.alignment_checks()
+        prologue += self.prologue()
         uses_arena = any("arena" in line for line in self.body) or self.arena_views
         if uses_arena:
-            out += ["arenas = arena_pool()", *self.views_function()]
+            out += [f"arenas = arena_pool({self.device!r})", *self.views_function()]
         returned = f"return [{', '.join(map(self.output, self.program.outputs))}]"
         unused = [n for n, at in self.last_use.items() if at == -1 and not self.inputs[n].static]
         if unused:
             prologue.append(f"del {', '.join(unused)}")
         body = self.body
         if uses_arena:
-            prologue.append(f"arena = arenas.take({int(self.schedule.arena_bytes)})")
+            prologue.append(f"arena = arenas.take({int(self.schedule.arena_bytes)}{self.stream})")
             if self.arena_views:
                 body = [f"{', '.join(self.arena_views.values())}, = views(arena)", *body]
             body = ["try:", *[f"    {line}" for line in body], "finally:", "    arenas.give(arena)"]
         lines = prologue + body + epilogue + [returned]
         return "\n".join([*out, "", "", "def call(args):", *[f"    {line}" for line in lines], ""])
 
+    def header(self) -> list[str]:
+        """More lines at the top of the module."""
+        return []
+
+    def prologue(self) -> list[str]:
+        """Lines that run before any kernel: elements must start at multiples of their size; parameters always do, other inputs may come
+        from foreign memory."""
+        return self.alignment_checks()
+
     def alignment_checks(self) -> list[str]:
-        """Elements must start at multiples of their size; parameters always do, other inputs may come from foreign memory."""
         read = {a for spec in self.kernels for a in spec.args}
         checks = []
         for b in self.program.inputs:

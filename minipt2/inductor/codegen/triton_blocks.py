@@ -1,0 +1,100 @@
+"""How many elements a Triton program takes, and with how many warps: the first guess, by a few rules.
+
+============  ===========================================================  ======================================================
+kernel        elements of a program                                        why
+============  ===========================================================  ======================================================
+pointwise     16 bytes a thread of the widest operand, 128 to 512 threads  one vector load an operand; enough bytes in flight
+              fewer where that leaves SMs without a program                small tensors are bound by latency
+transposing   32 x 32, 64 x 64 for operands of one byte                    both sides walk whole 64-byte stretches
+rows          a whole row up to ``PERSISTENT`` elements, read once         later stages find it in registers
+              several short rows together, 1024 elements or more           a warp for a row of 64 would idle
+              longer rows in pieces of 2048                                4 vector loads a thread in flight
+columns       32 to 64 neighbours wide, 64 rows or fewer at a time         whole cache lines across, few partial sums a thread
+============  ===========================================================  ======================================================
+
+Counted, not measured, where the table gives no figure; ``max-autotune`` searches around it. Upstream:
+``torch._inductor.runtime.triton_heuristics``.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ..hardware import Hw
+from .c_openmp_plan import Plan
+
+PERSISTENT = 4096
+"""Longest row that a program holds in registers."""
+MOST_Y = 65535
+"""Most programs along the second axis of a grid."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """``x``, ``y``: pointwise elements of a program; ``r``: elements of a row at a time. ``split``: programs that share one row."""
+
+    x: int
+    r: int = 0
+    y: int = 0
+    warps: int = 4
+    split: int = 1
+    stages: int = 1
+
+    def persistent(self, plan: Plan) -> bool:
+        """Whether a row fits in one step."""
+        return self.r >= plan.length
+
+
+def power(n: int) -> int:
+    """The least power of two that is not below ``n``."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+def choose(plan: Plan, hw: Hw, across: str | None = None) -> Blocks:
+    """Blocks for ``plan``; ``across``: the loop of a pointwise nest along which some operand is contiguous while the last one is not."""
+    if plan.inner:
+        return _columns(plan, hw) if plan.column else _rows(plan, hw)
+    if across is not None:
+        return _tile(plan, across)
+    return _pointwise(plan, hw)
+
+
+def _pointwise(plan: Plan, hw: Hw) -> Blocks:
+    widest = max((p.dtype.itemsize for p in plan.params), default=4)
+    vector = max(1, 16 // widest)
+    block = 256 * vector if len(plan.params) <= 4 else 128 * vector
+    while block > 128 and plan.rows < block * hw.sms * 2:
+        block //= 2
+    block = max(min(block, power(plan.rows)), 1)
+    return Blocks(block, warps=min(max(block // (32 * vector), 1), 8))
+
+
+def _tile(plan: Plan, across: str) -> Blocks:
+    narrow = all(p.dtype.itemsize == 1 for p in plan.params)
+    side = 64 if narrow else 32
+    x = plan.outer[-1][1]
+    y = dict(plan.outer)[across]
+    return Blocks(min(side, power(x)), y=min(side, power(y)), warps=4)
+
+
+def _rows(plan: Plan, hw: Hw) -> Blocks:
+    row = power(plan.length)
+    if row <= PERSISTENT:
+        together = max(1, min(1024 // row, power(plan.rows)))
+        while together > 1 and -(-plan.rows // together) < hw.sms:
+            together //= 2
+        return Blocks(together, row, warps=min(max(together * row // 256, 1), 8))
+    return Blocks(1, 2048, warps=8)
+
+
+def _columns(plan: Plan, hw: Hw) -> Blocks:
+    width = min(power(plan.outer[-1][1]), 64 if plan.rows >= 64 * hw.sms else 32)
+    deep = min(power(plan.length), max(1, 2048 // width))
+    return Blocks(width, deep, warps=min(max(width * deep // 256, 1), 8))
+
+
+def grid(plan: Plan, blocks: Blocks, axes: dict[str, int]) -> tuple[int, int]:
+    """Programs along both axes; ``axes`` maps the names of program axes to their lengths."""
+    counts = [-(-n // getattr(blocks, name)) for name, n in axes.items()]
+    first, *rest = [*counts, 1]
+    return first, prod(rest)

@@ -1,0 +1,94 @@
+"""The wrapper module of a graph on a GPU: the same module as for a CPU, with launches where the other calls C loops.
+
+Runs of kernels between eager calls become one foreign call that launches them all on the current stream, so that a kernel costs the
+driver's launch and no Python. Pointers that kernels take for aligned are looked at there; inputs that are not are copied, once it is seen.
+Upstream: ``torch._inductor.codegen.wrapper`` and ``cpp_wrapper_gpu``.
+"""
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Sequence
+
+from ..scheduler.kernels import Schedule
+from ..scheduler.memory import storage_bytes
+from .triton import TritonSource
+from .wrapper import Writer, WrapperSource
+
+C_HEADER = """\
+#include <stddef.h>
+#include <stdint.h>
+typedef struct { void *function; unsigned threads, shared; } kernel;
+typedef int launcher(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+kernel kernels[%d];
+launcher *launch;
+int *err;
+static void *nothing;
+#define RUN(k, x, y, ...) do { \\
+    void *a[] = {__VA_ARGS__, &nothing, &nothing}; \\
+    if (launch(kernels[k].function, x, y, 1, kernels[k].threads, 1, 1, kernels[k].shared, stream, a, 0)) return %d; \\
+} while (0)
+"""
+UNALIGNED, REFUSED = 16, 32
+"""What a run returns: an input is not aligned (nothing was launched), or the driver refused a launch."""
+
+
+class GpuWriter(Writer):
+    """``runs`` says for each run what is launched on what: in the arena (``["a", offset]``) or on a pointer (``["p", position]``)."""
+
+    def __init__(self, schedule: Schedule, source: TritonSource, title: str, device: str):
+        super().__init__(schedule, source.launches, title)
+        self.source, self.device, self.stream = source, device, ", stream"
+        self.runs: list[dict[str, Any]] = []
+
+    def header(self) -> list[str]:
+        return ["from minipt2.inductor.triton_library import mend"]
+
+    def prologue(self) -> list[str]:
+        checks = any(launch.checks for launch in self.kernels)
+        return ["library.check()"] * checks + ["stream = library.stream()"] * bool(self.runs)
+
+    def call(self, run: Any, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
+        aligned: set[str] = set()
+        launches = []
+        for launch in run.kernels:
+            program = self.source.programs[launch.kernel]
+            aligned |= {launch.args[i] for i in program.aligned if launch.args[i] in self.inputs or launch.args[i] in self.constants}
+            args = [["a", self.offset(n)] if self.in_arena(n) else ["p", run.pointers.index(n)] for n in launch.args]
+            sizes = [storage_bytes(self.schedule.layouts[n]) for n in launch.args]
+            launches.append(dict(kernel=launch.kernel, grid=list(launch.grid), args=args, sizes=sizes, checks=launch.checks))
+        hinted = [n for n in run.pointers if n in aligned]
+        number = len(self.runs)
+        self.runs.append(dict(arena=uses_arena, pointers=len(run.pointers), aligned=[run.pointers.index(n) for n in hinted], launches=launches))
+        self.top.append(f"run{number} = library.run({number})")
+        call = f"run{number}({', '.join(['stream', *pointers])})"
+        if hinted:
+            self.body.append(f"while error := {call}: {', '.join(hinted)}, = mend(error, {', '.join(hinted)})")
+        else:
+            self.body.append(f"if error := {call}: mend(error)")
+
+    def table(self) -> dict[str, Any]:
+        """What the library of the graph is made of; JSON-able."""
+        return dict(device=self.device, programs=[asdict(p) for p in self.source.programs], runs=self.runs)
+
+
+def generate(schedule: Schedule, source: TritonSource, title: str, device: str) -> tuple[WrapperSource, dict[str, Any]]:
+    """The wrapper of a schedule, and the table of what it launches."""
+    writer = GpuWriter(schedule, source, title, device)
+    return writer.write(), writer.table()
+
+
+def launcher_text(table: dict[str, Any]) -> str:
+    """C that launches the runs of ``table``; its globals ``kernels``, ``launch`` and ``err`` are set by the loader."""
+    lines = [C_HEADER % (max(len(table["programs"]), 1), REFUSED)]
+    for k, run in enumerate(table["runs"]):
+        params = ["void *stream"] + ["char *A"] * run["arena"] + [f"void *p{i}" for i in range(run["pointers"])]
+        lines.append(f"int run{k}({', '.join(params)}) {{")
+        if run["aligned"]:
+            together = " | ".join(f"(size_t)p{i}" for i in run["aligned"])
+            lines.append(f"    if (({together}) & 15) return {UNALIGNED};")
+        for launch in run["launches"]:
+            args = [f"&p{at}" if kind == "p" else f"&(void *){{A + {at}}}" for kind, at in launch["args"]] + ["&err"] * launch["checks"]
+            x, y = launch["grid"]
+            lines.append(f"    RUN({launch['kernel']}, {x}, {y}, {', '.join(args)});")
+        lines.append("    return 0;\n}")
+    return "\n".join(lines) + "\n"
