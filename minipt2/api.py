@@ -33,8 +33,10 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """Return ``model`` compiled: same calls, same numbers, fewer kernels.
 
     ``model``: an ``nn.Module`` (gives an ``OptimizedModule``), a function or method, or nothing, for use as a decorator with arguments.
-    ``fullgraph``: raise ``Unsupported`` where the graph would break. ``dynamic``: reserved for symbolic sizes; today every size is
-    static and a new one is a new compilation. ``backend``: a name of ``list_backends()`` or a callable ``(gm, example_inputs) -> callable``.
+    ``fullgraph``: raise ``Unsupported`` where the graph would break. ``dynamic``: None compiles for the sizes met first, and for any size
+    of a dimension (any value of an int or float) that then changes; True for any size but 0 and 1 from the start; False for one size
+    only, each other one being a new compilation (see ``mark_dynamic``, ``mark_static``). ``backend``: a name of ``list_backends()`` or a
+    callable ``(gm, example_inputs) -> callable``.
     ``mode``: one of ``MODES``; ``reduce-overhead`` replays CUDA graphs, on a CPU all modes generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
     (``{"memory_budget": 0.5}``: save less for the backward, compute more of it again).
     Raises ``InvalidArgument`` at once for an unknown backend, mode or option. What is compiled already is compiled anew, with these
@@ -42,8 +44,10 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     """
     _check(bool, fullgraph=fullgraph, disable=disable)
     _check((bool, type(None)), dynamic=dynamic)
-    settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
     call_backend = _resolve(backend, mode, options)
+    if getattr(call_backend, "static_sizes", False):
+        dynamic = False
+    settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
     if model is None:
         return functools.partial(compile, **settings, disable=disable)
     if disable:
@@ -174,6 +178,7 @@ def reset() -> None:
 
 
 is_compiling = dynamo.is_compiling
+mark_dynamic, mark_static = dynamo.mark_dynamic, dynamo.mark_static
 
 
 def counters() -> dict[str, int]:

@@ -34,6 +34,7 @@ REASONS: dict[str, Reason] = {
     "MP214": Reason("a very large constant", "compute it once, outside the compiled code"),
     "MP215": Reason("the text of an object", "print or format objects outside the compiled code"),
     "MP216": Reason("a descriptor that is not Python code", "use a plain method, a property or an attribute"),
+    "MP217": Reason("a marked size that the code fixes", "make the line work for any size, or do not mark the dimension dynamic"),
     "MP301": Reason("a tensor method that cannot be in a graph", "call it on the tensor outside the compiled code"),
     "MP302": Reason("input or output", "print, log, read and warn outside the compiled code"),
     "MP303": Reason("a call whose effects are not known", "move the call out of the compiled code, or write it with torch operations"),

@@ -61,6 +61,10 @@ class Unsupported(Minipt2Error):
         return "\n".join(lines)
 
 
+class FixedSize(Unsupported):
+    """The code can only run for one size of a dimension that the user has marked dynamic. Raised whether or not graphs may break."""
+
+
 class BackendError(Minipt2Error):
     """A backend failed to compile a captured graph; ``__cause__`` holds the original error."""
 

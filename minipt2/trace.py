@@ -20,7 +20,7 @@ _counters: Counter[str] = Counter()
 _lock = threading.Lock()
 _running = threading.local()
 STANDARD_COUNTERS = ("graphs", "breaks", "recompiles", "kernels", "fallbacks", "skipped_frames")
-STAGES = ("instruction", "bytecode", "graph", "guards", "breaks", "skipped", "recompiles", "aot", "prims", "ir", "schedule", "scheduler",
+STAGES = ("instruction", "bytecode", "graph", "guards", "breaks", "skipped", "recompiles", "dynamic", "aot", "prims", "ir", "schedule", "scheduler",
           "codegen", "code", "recipe", "fallback", "cache", "cudagraphs", "perf")
 """What can be listened to, in the order data flow."""
 

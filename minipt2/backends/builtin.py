@@ -52,3 +52,7 @@ def numpy(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     from ..prims import complete, expand
     from .numpy_backend import lower
     return aot_compile(gm, example_inputs, fw_compiler=lower, decompose=lambda joint: expand(joint, complete))
+
+
+for _backend in (aot_eager, inductor, numpy):
+    _backend.static_sizes = True  # until it takes symbolic sizes

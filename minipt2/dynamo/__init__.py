@@ -5,7 +5,8 @@ graphs wherever that is possible. ``api.compile`` calls ``optimize``. Read ``eva
 ``translator`` and ``opcodes/`` (one instruction), ``variables/`` (one value), ``resume`` (graph breaks), ``guards`` (reuse).
 Upstream: ``torch/_dynamo``.
 """
+from .dynamic import mark_dynamic, mark_static
 from .eval_frame import disable, is_compiling, optimize, reset
 from .skip import transparent_code
 
-__all__ = ["disable", "is_compiling", "optimize", "reset", "transparent_code"]
+__all__ = ["disable", "is_compiling", "mark_dynamic", "mark_static", "optimize", "reset", "transparent_code"]

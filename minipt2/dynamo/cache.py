@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, NamedTuple, Optional
 
 from ..config import config
 from ..exercise import exercise
@@ -85,3 +85,20 @@ def why_missed(cache: CodeCache, f_locals: dict) -> dict[int, str]:
     # >>> 2.4
     return {entry.number: reason for entry in cache if (reason := entry.guards.explain(f_locals)) is not None}
     # <<< 2.4
+
+
+class Meta(NamedTuple):
+    """Sizes and strides of a tensor in one compilation."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+def dynamic_dims(old: Any, new: Any) -> set[int]:
+    """Dimensions to make symbolic when ``new`` comes where ``old`` was (each a ``Meta``, or a tensor): those whose sizes differ.
+
+    Another rank is another kind of input: nothing follows from it.
+    """
+    if len(old.shape) != len(new.shape):
+        return set()
+    return {dim for dim, (a, b) in enumerate(zip(old.shape, new.shape)) if a != b}

@@ -5,10 +5,13 @@ once and kept in temporary locals. Upstream: ``torch/_dynamo/codegen.py``.
 """
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 import torch
 
+from .. import shapes
+from . import hook
 from .bytecode import Instruction
 from .bytecode.decode import DIALECT
 from .source import AttrSource, ItemSource, Source
@@ -211,6 +214,15 @@ class Emitter:
         self.add("LOAD_FAST", GRAPH_OUT)
         self.load_const(index)
         self.binary_subscr()
+
+    def number(self, value: Any) -> None:
+        """Push a symbolic number, computed from the sizes and numbers that this frame was called with."""
+        symbols = self.output.symbols_of(value)
+        names = {var.value.node.expr: f"x{k}" for k, var in enumerate(symbols)}
+        text = f"lambda {', '.join(names.values())}: {shapes.python(value.node.expr, names.__getitem__)}"
+        compute = eval(text, {"math": math})
+        hook.never_capture(compute.__code__)
+        self.call_const(compute, symbols)
 
     def stash(self, var: Variable) -> None:
         """Make sure that ``cg(var)`` from now on reads a temporary or a constant."""

@@ -18,9 +18,10 @@ import torch
 
 from .. import trace
 from ..config import config
-from ..errors import Unsupported, UserFrame, warn
+from ..errors import FixedSize, Unsupported, UserFrame, warn
 from . import hook
 from .cache import CodeCache, Entry
+from .dynamic import Dynamism
 from .frame import Backend, Compiled, SkipFrame, compile_frame
 from .guard_kinds import under_transform
 from .guards import compile_guards, interrupts
@@ -58,10 +59,10 @@ class CodeRecord:
     The entries' ``payload`` is the guard manager by which C knows them.
     """
 
-    __slots__ = ("code", "cache", "left_alone", "__weakref__")
+    __slots__ = ("code", "cache", "dynamism", "left_alone", "__weakref__")
 
-    def __init__(self, code: CodeType):
-        self.code, self.left_alone = code, False
+    def __init__(self, code: CodeType, dynamic: bool | None):
+        self.code, self.left_alone, self.dynamism = code, False, Dynamism(dynamic)
         self.cache = CodeCache(config.recompile_limit * (RESUME_LIMIT_FACTOR if is_resume_code(code) else 1))
 
 
@@ -87,7 +88,7 @@ class FrameCallback:
             return hook.skip_once()  # a debugger's or coverage tool's own function
         record = self.records.get(id(code))
         if record is None:
-            record = self.records[id(code)] = CodeRecord(code)
+            record = self.records[id(code)] = CodeRecord(code, self.dynamic)
         if record.left_alone or under_transform():
             return hook.skip_once()
         if cache_entry is not None and hook.has_others(code):  # torch.compile was here: its bookkeeping and ours do not mix
@@ -110,19 +111,22 @@ class FrameCallback:
             return hook.skip_once()
         try:
             with interrupts_later():
-                compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke)
+                compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke, record.dynamism)
             return self._keep(frame, record, compiled)
         except SkipFrame as skip:
             if self.fullgraph:
                 raise skip.reason from skip
             return self._leave_alone(record, skip.reason)
         except Exception as error:
-            if config.raise_internal_errors or self.fullgraph:
+            if config.raise_internal_errors or self.fullgraph or isinstance(error, FixedSize):
                 raise
             return self._leave_alone(record, f"{type(error).__name__}: {error}")
 
     def _keep(self, frame: Any, record: CodeRecord, compiled: Compiled) -> hook.Decision:
         name = record.code.co_qualname
+        if news := record.dynamism.news:
+            trace.artifact("dynamic", name, (record.code, news))
+            record.dynamism.news = []
         with trace.span("guards"):
             guard = compile_guards(compiled.guards, frame.f_globals)
         trace.artifact("guards", name, lambda: (record.code, guard, compiled.gm))

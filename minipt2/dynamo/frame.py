@@ -13,10 +13,11 @@ import torch
 
 from .. import trace
 from ..config import config
-from ..errors import BackendError, Unsupported
+from ..errors import BackendError, FixedSize, Unsupported
 from . import hook
 from .guard_kinds import describe
 from .bytecode import Instruction, assemble, clone, ops
+from .dynamic import Dynamism
 from .emit import GRAPH_OUT, Emitter
 from .modes import preserved
 from .output_graph import OutputGraph
@@ -54,7 +55,7 @@ class Compiled:
         self.code, self.guards, self.gm = code, guards, gm
 
 
-def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported, bool], None]) -> Compiled:
+def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported, bool], None], dynamism: Dynamism) -> Compiled:
     """Interpret and rewrite ``frame`` (of the hook: f_code, f_locals, f_globals, f_builtins, closure).
 
     ``broke(reason, inlined)`` is told of a break, and whether an inlined function met it, whose own frame will meet it again.
@@ -65,12 +66,14 @@ def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable
         with preserved():
             translator = None
             try:
-                translator = FrameTranslator(frame, breaks, backend, fullgraph, broke)
+                translator = FrameTranslator(frame, breaks, backend, fullgraph, broke, dynamism)
                 return translator.translate()
             except Restart as again:
                 if again.step in breaks:
                     raise SkipFrame(name, again.reason) from again
                 breaks[again.step] = again.reason
+            except FixedSize:
+                raise
             except Unsupported as error:  # the state at the frame's end cannot be made real
                 if fullgraph:
                     raise
@@ -112,9 +115,9 @@ class FrameTranslator(Translator):
     """The translator of the frame being compiled: it alone may break, so it also writes the code that follows."""
 
     def __init__(self, frame: Any, breaks: dict[int, Unsupported], backend: Backend, fullgraph: bool,
-                 broke: Callable[[Unsupported, bool], None]):
+                 broke: Callable[[Unsupported, bool], None], dynamism: Dynamism):
         code = frame.f_code
-        output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or ())
+        output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or (), dynamism)
         super().__init__(output, code, frame.f_globals)
         output.tx = self
         self.breaks, self.backend, self.fullgraph, self.broke = breaks, backend, fullgraph, broke

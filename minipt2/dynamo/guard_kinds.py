@@ -8,12 +8,12 @@ from __future__ import annotations
 import copy
 import itertools
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import torch
 
 from ..exercise import exercise
-from .source import Source
+from .source import AttrSource, Source
 
 Const = Callable[[Any], str]
 
@@ -112,12 +112,20 @@ def _members(value: Any, const: Const) -> str:
     return f"{{{{*map(id, {{v}})}}}} == {const(Fixed({const.identity(k) for k in value}))}"  # type: ignore[attr-defined]
 
 
-def _size(value: tuple, const: Const) -> str:
+def _sizes(value: tuple, const: Const) -> str:
     """``None`` in the expected size stands for any."""
-    if None not in value:
-        return f"{{v}}.shape == {const(value)}"
-    known = [f"{{v}}.shape[{k}] == {n}" for k, n in enumerate(value) if n is not None]
-    return "(" + " and ".join([f"len({{v}}.shape) == {len(value)}", *known]) + ")"
+    known = [f"{{v}}[{k}] == {n}" for k, n in enumerate(value) if n is not None]
+    return "(" + " and ".join([f"len({{v}}) == {len(value)}", *known]) + ")"
+
+
+def _stride(value: tuple, const: Const) -> str:
+    """A stride is a number, a product of sizes, or None for any."""
+    if all(type(step) is int for step in value):
+        return f"{{v}}.stride() == {const(value)}"
+    texts = [step if step is None or type(step) is int else step.text("{v}.shape") for step in value]
+    if None not in texts:
+        return f"{{v}}.stride() == ({', '.join(map(str, texts))},)"
+    return "(" + " and ".join([f"{{v}}.stride({k}) == {text}" for k, text in enumerate(texts) if text is not None] or ["True"]) + ")"
 
 
 def _device(value: torch.device, const: Const) -> str:
@@ -167,8 +175,9 @@ KINDS: dict[str, Kind] = {
     "SET": _row(2, "members", _members),
     # tensors
     "DTYPE": _row(2, "dtype", "{v}.dtype is {c}", "{v}.dtype"),
-    "SIZE": _row(1, "size", _size, "tuple({v}.shape)"),
-    "STRIDE": _row(3, "stride", "{v}.stride() == {c}", "{v}.stride()"),
+    "SIZE": _row(1, "size", "{v}.shape == {c}", "tuple({v}.shape)"),
+    "SIZES": _row(1, "size", _sizes, "tuple({v})"),
+    "STRIDE": _row(3, "stride", _stride, "{v}.stride()"),
     "CONTIGUOUS": _whole(3, "stride contiguous", "{v}.is_contiguous()", "{v}.stride()"),
     "DEVICE": _row(4, "device", _device, "{v}.device"),
     "REQUIRES_GRAD": _row(
@@ -190,6 +199,7 @@ KINDS: dict[str, Kind] = {
     ),
     # no source
     "GLOBAL_STATE": Kind(0, "torch's modes as they were", _state, whole=True),
+    "SHAPE": Kind(7, "sizes", lambda guard, const: str(guard)),
 }  # fmt: skip
 KINDS["TENSOR_ALIAS"] = KINDS["ALIAS"]
 
@@ -214,6 +224,48 @@ def tensor_guards(t: torch.Tensor, src: Source) -> list[Guard]:
         guards.append(Guard(src, "NOT_LAZY", t.is_complex()))
     return guards
     # <<< 2.1
+
+
+class Product(NamedTuple):
+    """``factor`` times the sizes of ``dims`` (in ascending order): a stride that follows from symbolic sizes."""
+
+    factor: int
+    dims: tuple[int, ...]
+
+    def times(self, dim: int, size: Optional[int]) -> "Product":
+        """Times the size of ``dim``, which is a number or (None) a symbol."""
+        return Product(self.factor, tuple(sorted((*self.dims, dim)))) if size is None else Product(self.factor * size, self.dims)
+
+    def of(self, shape: Any) -> Any:
+        value = self.factor
+        for dim in self.dims:
+            value = value * shape[dim]
+        return value
+
+    def text(self, shape: str) -> str:
+        return " * ".join([str(self.factor)] * (self.factor != 1 or not self.dims) + [f"{shape}[{dim}]" for dim in self.dims])
+
+
+def symbolic_guards(t: torch.Tensor, src: Source, shape: list, strides: list) -> list[Guard]:
+    """The same for an input some of whose sizes (``shape``) are symbols; a stride is an int, a ``Product`` or a symbol.
+
+    Sizes that are numbers are guarded here; what symbols must be is their environment's to say.
+    """
+    guards = [guard for guard in tensor_guards(t, src) if guard.kind not in ("SIZE", "STRIDE", "CONTIGUOUS")]
+    guards.append(Guard(AttrSource(src, "shape"), "SIZES", tuple(n if type(n) is int else None for n in shape)))
+    if not {0, 1} & {*t.shape} and follow_sizes(strides, shape):
+        return [*guards, Guard(src, "CONTIGUOUS")]
+    return [*guards, Guard(src, "STRIDE", tuple(s if type(s) in (int, Product) else None for s in strides))]
+
+
+def follow_sizes(strides: list, shape: list) -> bool:
+    """Whether the strides are those of a contiguous tensor of any size, and not by chance of these sizes only."""
+    expected = Product(1, ())
+    for k in reversed(range(len(shape))):
+        if strides[k] != (expected if expected.dims else expected.factor):
+            return False
+        expected = expected.times(k, shape[k] if type(shape[k]) is int else None)
+    return True
 
 
 DEVICES = ("cpu", "cuda")

@@ -7,6 +7,7 @@ Upstream: ``torch/_dynamo/guards.py``.
 """
 from __future__ import annotations
 
+import math
 import re
 import sys
 import weakref
@@ -20,6 +21,7 @@ import torch
 from .guard_kinds import (
     KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
 )  # fmt: skip
+from ..shapes import ShapeGuard
 from .source import HELPERS, AttrSource, ImportSource, LocalSource, OwnAttrSource, Source
 
 __all__ = ["Guard", "GuardFn", "Check", "compile_guards", "global_state_guard", "tensor_guards"]
@@ -51,6 +53,8 @@ class Check:
 
     def __str__(self) -> str:
         kind = KINDS[self.kind]
+        if self.kind == "SHAPE":
+            return self.expected
         return f"{self.source}: " * bool(self.source) + kind.says + f" {self.expected}" * (not kind.whole)
 
 
@@ -109,6 +113,9 @@ class _Written:
 
     def check(self) -> Check:
         expected = self.expected if isinstance(self.expected, _Text) else describe(self.expected)
+        if isinstance(self.expected, ShapeGuard):
+            places = [place.name() for place in self.expected.places()]
+            return Check("", self.kind, str(self.expected), self.test, ", ".join(places), self.hint)
         if self.source is None:
             return Check("", self.kind, expected, self.test, "", self.hint)
         name = self.source.name()
@@ -148,7 +155,7 @@ class _Constants:
         self.watchers: list[Callable[[], None]] = []
         self.namespace: dict[str, Any] = {
             **HELPERS, **STATE_FUNCTIONS, "same_constant": same_constant, "rest_length": rest_length, "G": f_globals, "DEAD": self.dead,
-            "INTERRUPTS": interrupts,
+            "INTERRUPTS": interrupts, "math": math,
         }  # fmt: skip
         self._names: dict[int, str] = {}
         self._by_value: dict[Any, str] = {}
@@ -237,7 +244,10 @@ class _Writer:
         self.count = 0
 
     def write(self, guards: list[Guard]) -> GuardFn:
-        state = [g for g in guards if g.source is None]
+        state = [g for g in guards if g.source is None and g.kind != "SHAPE"]
+        shapes = [g for g in guards if g.kind == "SHAPE"]
+        for place in [place for g in shapes for place in g.value.places()]:
+            self.node(place).aliased = True
         for guard in guards:
             if guard.source is not None:
                 self.place(guard)
@@ -249,6 +259,8 @@ class _Writer:
             self.state(guard)
         for node in guarded:
             self.visit(node)
+        for guard in shapes:
+            self.shape(guard)
         body = "\n".join(f"        {line}" for line in self.lines)
         text = f"def check(L):\n    if DEAD: return False\n    try:\n{body}\n        return True\n{FAILED}"
         scope = self.const.namespace
@@ -335,6 +347,13 @@ class _Writer:
         test = KINDS[guard.kind].test(guard.value, self.const)
         self.lines.append(f"if not ({test}): return False")
         self.written.append(_Written(None, guard.kind, None, test, guard.hint))
+
+    def shape(self, guard: Guard) -> None:
+        """A condition on sizes and numbers from several places."""
+        for place in guard.value.places():
+            self.visit(self.nodes[place])
+        self.lines.append(f"if not ({guard.value.test(lambda place: self.nodes[place].name)}): return False")
+        self.written.append(_Written(None, guard.kind, guard.value, guard.value.test(lambda place: place.name()), guard.hint))
 
     def wrote(self, guard: Guard, test: str) -> None:
         value = guard.value

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch import fx
 
-from .. import trace
-from ..errors import Unsupported
+from .. import shapes, trace
+from ..errors import FixedSize, Unsupported
 from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable
+from ..shapes.symint import plain
+from .dynamic import Dynamism, size_source, stride_source
+from .guard_kinds import Product
 from .modes import GlobalState
 from .side_effects import SideEffects
 from .variables.base import Variable, unsupported
+from .variables.numbers import SYMBOLIC, NumberVariable
 from .variables.tensor import TensorVariable, wrap_output
 
 if TYPE_CHECKING:
@@ -36,15 +40,16 @@ QUANTIZING = frozenset(
 class OutputGraph:
     """Everything one attempt at a frame produces. ``backend`` and the frame's facts come from ``eval_frame``."""
 
-    def __init__(self, code: CodeType, f_globals: dict, f_builtins: dict, closure: tuple):
-        self.code, self.f_globals, self.f_builtins = code, f_globals, f_builtins
+    def __init__(self, code: CodeType, f_globals: dict, f_builtins: dict, closure: tuple, dynamism: Dynamism | None = None):
+        self.code, self.f_globals, self.f_builtins, self.dynamism = code, f_globals, f_builtins, dynamism or Dynamism(False)
+        self._env: shapes.ShapeEnv | None = None
         self.graph = fx.Graph()
         self.attributes: dict[str, Any] = {}
         self.guards: dict[Any, None] = {}
         self.side_effects = SideEffects()
         self.fake_mode = FakeMode()
         self.state = GlobalState()
-        self.inputs: list[TensorVariable] = []
+        self.inputs: list[TensorVariable | NumberVariable] = []
         self.checkpoint: int | None = None  # the region of the user's checkpoint that is traced now
         self.step = 0  # instructions of the outermost frame so far: names the place of a break in a second attempt
         self.globals_seen: dict[tuple[int, str], Variable] = {}
@@ -77,12 +82,26 @@ class OutputGraph:
 
     def guard_list(self) -> list[Any]:
         """All guards. A graph without gradients does not care which parameters ask for them."""
+        from .guards import Guard
         from .source import is_from_module_state
 
         guards = [g.guard if isinstance(g, _Unhashable) else g for g in self.guards]
+        if self._env is not None:
+            self._check_marked()
+            guards += [Guard(None, "SHAPE", guard) for guard in self._env.guards()]
         if self.state.grad or any(node.target is torch._C._set_grad_enabled for node in self.graph.nodes):
             return guards
         return [g for g in guards if g.kind != "REQUIRES_GRAD" or not is_from_module_state(g.source)]
+
+    def _check_marked(self) -> None:
+        """Raises ``FixedSize`` for a size that the user has marked dynamic and the code has made a number."""
+        env = self.env
+        for symbol in env.marked:
+            size = env.replace(symbol)
+            if size.is_number:
+                place = env.sources[symbol][0]
+                frames = [recorded.frames for recorded in env.recorded if symbol in recorded.fact.free_symbols]
+                raise FixedSize("MP217", f"{place.name()} was marked dynamic, but this line can only run for size {size}", frames=frames[-1])
 
     # -- cells -----------------------------------------------------------------------------------------------------
     def _frame_cell(self, name: str, cell: Any) -> None:
@@ -109,10 +128,12 @@ class OutputGraph:
             if known.source != source:
                 self.guard(source, "TENSOR_ALIAS", known.source)
             return known
-        from .guards import tensor_guards
+        from .guard_kinds import symbolic_guards, tensor_guards
 
-        var = TensorVariable(self._placeholder(value, source, static), source, value)
-        for guard in tensor_guards(value, source):
+        shape, strides = self._sizes(value, source, static)
+        static = static and shape is None
+        var = TensorVariable(self._placeholder(value, source, static, shape, strides), source, value)
+        for guard in tensor_guards(value, source) if shape is None else symbolic_guards(value, source, shape, strides):
             self.guards[guard] = None
         self._lifted[id(value)] = var
         self._alive.append(value)
@@ -120,9 +141,11 @@ class OutputGraph:
         self.side_effects.track_existing(var, value)
         return self.remember(var)
 
-    def _placeholder(self, value: torch.Tensor, source: "Source", static: bool) -> fx.Node:
+    def _placeholder(self, value: torch.Tensor, source: "Source", static: bool, shape: Any = None, strides: Any = None) -> fx.Node:
         try:
-            fake = self.fakeify(value)
+            if shape is not None:
+                strides = [s.of(shape) if isinstance(s, Product) else s for s in strides]
+            fake = self.fakeify(value, shape, strides)
         except Unsupported:
             raise
         except (Unfakeable, RuntimeError) as error:  # a view that in-place changes made unusable, for one
@@ -135,7 +158,8 @@ class OutputGraph:
         node.meta.update(val=fake, static=static, source=source.name(), stack=self.tx.frames() if self.tx else ())
         return node
 
-    def fakeify(self, value: torch.Tensor) -> torch.Tensor:
+    def fakeify(self, value: torch.Tensor, shape: Any = None, strides: Any = None) -> torch.Tensor:
+        """The fake tensor of a real one, or of one of symbolic ``shape`` and ``strides`` in its place."""
         if isinstance(value, FakeTensor):
             unsupported("MP310", "a fake tensor as an input")
         if value.layout is not torch.strided or value.is_nested:
@@ -143,7 +167,67 @@ class OutputGraph:
         if value.is_conj() or value.is_neg():
             unsupported("MP310", "a tensor with a pending conjugation or negation, computed before this graph",
                         "call resolve_conj() or resolve_neg() on it where it is made")
-        return self.fake_mode.from_tensor(value)
+        return self.fake_mode.from_tensor(value, shape, strides)
+
+    # -- sizes and numbers -----------------------------------------------------------------------------------------
+    @property
+    def env(self) -> shapes.ShapeEnv:
+        """The symbols of this frame; a frame without any has no environment."""
+        if self._env is None:
+            self._env = shapes.ShapeEnv(lambda: self.tx.frames() if self.tx else ())
+        return self._env
+
+    def _sizes(self, value: torch.Tensor, source: "Source", static: bool) -> tuple[list | None, list | None]:
+        """Sizes and strides of an input some of which are symbols; (None, None) if none is. A stride may be a ``Product`` of sizes."""
+        dims = self.dynamism.dims(value, source, static)
+        if not dims:
+            return None, None
+        shape: list[Any] = list(value.shape)
+        for dim, marked in dims.items():
+            given = {} if marked is None else {"marked": True, "min": marked[0], "max": marked[1]}
+            shape[dim] = self.env.symbol(shape[dim], size_source(source, dim), **given)
+        symbolic = {dim for dim in dims if isinstance(shape[dim], SYMBOLIC)}
+        if not symbolic:
+            return None, None
+        strides = self.dynamism.strides(value, source, symbolic)
+        return shape, [self.env.symbol(value.stride(k), stride_source(source, k)) if s is None else s for k, s in enumerate(strides)]
+
+    def number(self, value: int | float, source: "Source") -> NumberVariable | None:
+        """A Python number that is to be a symbol; None for one that stays as it is."""
+        numbers = self.scratch("numbers")
+        if source not in numbers:
+            symbol = self.env.number(value, source) if self.dynamism.varies(value, source) else None
+            numbers[source] = NumberVariable(symbol, source) if isinstance(symbol, SYMBOLIC) else None
+        if numbers[source] is not None:
+            self.guard(source, "TYPE", type(value))
+        return numbers[source]
+
+    def symbols_of(self, *values: Any) -> list[NumberVariable]:
+        """The symbols that occur in numbers, as what a graph or generated code is given for them."""
+        env = self.env
+        found = dict.fromkeys(s for v in values for s in sorted(v.node.expr.free_symbols, key=lambda s: s.name))
+        return [NumberVariable(plain(env.node(s, float if s.name[0] == "f" else int)), env.sources[s][0]) for s in found]
+
+    def _symbol_inputs(self) -> list[NumberVariable]:
+        """The symbols of the graph, with a placeholder for each in front of it."""
+        if self._env is None:
+            return []
+        met: list[Any] = []
+
+        def note(value: Any) -> None:
+            if isinstance(value, torch.Tensor):
+                met.extend(n for n in (*value.shape, *value.stride(), value.storage_offset()) if isinstance(n, SYMBOLIC))
+            elif isinstance(value, SYMBOLIC):
+                met.append(value)
+
+        for node in self.graph.nodes:
+            fx.node.map_aggregate((node.args, node.kwargs, node.meta.get("val")), note)
+        symbols = self.symbols_of(*met)
+        with self.graph.inserting_before(_first(self.graph)):
+            for var in symbols:
+                node = self.graph.placeholder(str(var.value))
+                node.meta.update(val=var.value, static=False, source=var.source.name(), stack=())
+        return symbols
 
     def literal_tensor(self, value: torch.Tensor, name: str | None = None) -> TensorVariable:
         """A small tensor made while tracing, kept in the graph module as ``_tensor_constant<N>``."""
@@ -176,7 +260,11 @@ class OutputGraph:
         for part in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(part, torch.Tensor) and (part.layout is not torch.strided or part.is_nested):
                 unsupported("MP310", f"{_target_name(target)} makes a {_kind_of(part)} tensor", _DENSE)
-        node = self.graph.create_node(op, target, args, kwargs, name)
+        if self._env is None:
+            node = self.graph.create_node(op, target, args, kwargs, name)
+        else:  # fx warns of numbers that vary among the arguments given here; they are replaced in the end
+            node = self.graph.create_node(op, target, (), {}, name)
+            node.args, node.kwargs = args, kwargs
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
         if self.checkpoint is not None:
@@ -292,11 +380,13 @@ class OutputGraph:
             else:
                 self.graph.erase_node(var.node)
         order = {node: i for i, node in enumerate(n for n in self.graph.nodes if n.op == "placeholder")}
-        self.inputs = sorted(used, key=lambda var: order[var.node])
+        self.inputs = [*self._symbol_inputs(), *sorted(used, key=lambda var: order[var.node])]
         name = f"graph_{_graph_count}"
         _graph_count += 1
         gm = fx.GraphModule(self.attributes, self.graph, class_name=f"Captured_{name}")
         gm.meta["name"] = name
+        if self._env is not None:
+            shapes.materialize(gm)
         trace.count("graphs")
         trace.artifact("graph", name, gm)
         return gm

@@ -76,8 +76,10 @@ class FakeMode(TorchDispatchMode):
         return False  # torch would wrap the method below so that its first call imports all of upstream's compiler
 
     # -- making fake tensors ---------------------------------------------------------------------------------------
-    def from_tensor(self, real: torch.Tensor) -> FakeTensor:
+    def from_tensor(self, real: torch.Tensor, shape: Any = None, strides: Any = None) -> FakeTensor:
         """A fake tensor like ``real``: shape, dtype, strides, device, requires_grad, leaf or not; storages shared as there.
+
+        With ``shape`` and ``strides`` (ints and SymInts) one that has those instead.
 
         Raises ``Unfakeable`` for tensors that are not plain strided ones.
         """
@@ -96,6 +98,8 @@ class FakeMode(TorchDispatchMode):
         with kept, torch._C._DisableTorchDispatch():  # the mode may be active
             elem = torch.empty(0, dtype=real.dtype, device=_META)
             elem.set_(self._storage(real), real.storage_offset(), real.size(), real.stride())
+            if shape is not None:  # set_ would ask whether they fit into the storage
+                elem = elem.as_strided(shape, strides)
             fake = FakeTensor(self, elem, real.device)
         return self._with_history(real, fake)
 

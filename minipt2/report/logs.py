@@ -19,7 +19,7 @@ LOGS: dict[str, dict[str, Render]] = {
     "graph": {"graph": text.graph},
     "guards": {"guards": text.guards},
     "breaks": {"breaks": text.plain, "skipped": text.skipped},
-    "recompiles": {"recompiles": text.recompiles},
+    "recompiles": {"recompiles": text.recompiles, "dynamic": text.dynamic},
     "aot": {"aot": text.plain},
     "prims": {"prims": text.plain, "fallback": text.plain},
     "ir": {"ir": text.plain},

@@ -86,6 +86,12 @@ def recompiles(payload: tuple[CodeType, dict[int, str]]) -> str:
                       *(f"  version {k} needs {reason}" for k, reason in sorted(reasons.items()))])
 
 
+def dynamic(payload: tuple[CodeType, list[str]]) -> str:
+    """What the code compiled now no longer depends on."""
+    code, news = payload
+    return "\n".join([f"one version for many sizes ({code.co_filename}:{code.co_firstlineno}):", *(f"  {text}" for text in news)])
+
+
 def perf(span: Span) -> str:
     inside = f" ({span.own:.3f} s of its own)" if span.seconds - span.own > 5e-4 else ""
     return f"{span.seconds:.3f} s{inside}"

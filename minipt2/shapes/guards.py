@@ -45,6 +45,10 @@ class ShapeGuard:
             return f"{read(self.twin)} == {read(self.sources[self.fact])}"
         return condition(self.fact, lambda symbol: read(self.sources[symbol]))
 
+    def places(self) -> list["Source"]:
+        """Where the numbers compared come from."""
+        return [*self.sources.values(), *([] if self.twin is None else [self.twin])]
+
     def __str__(self) -> str:
         """``s0 % 8 == 0 with s0 = L['x'].size(1)``"""
         if self.twin is not None:

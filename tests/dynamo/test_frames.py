@@ -67,7 +67,7 @@ def test_recompile_limit_warns_once():
     def f(x, n):
         return x + n
 
-    compiled = optimize(f, eager)
+    compiled = optimize(f, eager, dynamic=False)
     with config.patch(recompile_limit=3), pytest.warns(UserWarning, match=r"L\['n'\]") as caught:
         for n in range(6):
             assert compiled(torch.zeros(1), n).item() == n

@@ -88,7 +88,7 @@ def test_sparse_and_symbolic_sizes():
     sparse = torch.eye(3).to_sparse()
     assert compile_guards(tensor_guards(sparse, X))({"x": sparse})
     assert not compile_guards(tensor_guards(torch.eye(3), X))({"x": sparse})
-    check = guard_on(Guard(X, "SIZE", (None, 4)))
+    check = guard_on(Guard(AttrSource(X, "shape"), "SIZES", (None, 4)))
     assert check({"x": leaf(9, 4)}) and not check({"x": leaf(9, 5)}) and not check({"x": leaf(4)})
 
 

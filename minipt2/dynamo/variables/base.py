@@ -21,6 +21,11 @@ class NotConstant(Minipt2Error):
     """``as_python_constant`` on a variable whose value is not known while tracing."""
 
 
+open_questions: list[list["Variable"] | None] = []
+"""Who wants constants now, the last one first of all. None only asks whether there is one: numbers that vary then stay open. A list
+takes those that the answer will fix."""
+
+
 class ObservedException(Exception):
     """A user-level exception raised by the code being traced; ``value`` is an exception variable.
 
@@ -67,11 +72,14 @@ class Variable:
         unsupported("MP209", f"the type of {self.describe()} is not known while tracing")
 
     def is_constant(self) -> bool:
-        """True when ``as_python_constant`` works."""
+        """True when ``as_python_constant`` works and adds no guard."""
+        open_questions.append(None)
         try:
             self.as_python_constant()
         except NotConstant:
             return False
+        finally:
+            open_questions.pop()
         return True
 
     def as_python_constant(self) -> Any:

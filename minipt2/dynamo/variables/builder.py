@@ -19,6 +19,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
+from ...shapes.symint import plain
 from ..source import AttrSource, TypeSource, is_from_module_state
 from . import callables
 from .base import Variable, unsupported
@@ -42,6 +43,7 @@ from .misc import (
     WeakRefVariable,
 )
 from .nn_module import NNModuleVariable
+from .numbers import SYMBOLIC, NumberVariable
 from .sets import FrozenSetVariable, SetVariable
 from .user_objects import HEAP_TYPE, UserObjectVariable
 
@@ -54,7 +56,7 @@ def wrap(tx, value: Any, source) -> Variable:
     known = tx.output.side_effects.known(value)
     if known is not None:
         if source is not None and known.source is not None and known.source != source:
-            _guard_alias(tx, value, source, known.source)
+            _guard_alias(tx, value, source, known)
         return known
     handler = BY_TYPE.get(type(value))
     if handler is not None:
@@ -65,16 +67,16 @@ def wrap(tx, value: Any, source) -> Variable:
     return _user_object(tx, value, source)
 
 
-def _guard_alias(tx, value: Any, source, other) -> None:
+def _guard_alias(tx, value: Any, source, known: Variable) -> None:
     """The same object reached by a second path must stay the same object."""
     if isinstance(value, type):
         tx.output.guard(source, "ID", value)
-    elif type(value) is tuple and guarded_whole(value):  # literals share tuples by chance
+    elif type(value) is tuple and guarded_whole(value) and known.is_constant():  # literals share tuples by chance
         tx.output.guard(source, "CONST", value)
     elif isinstance(value, torch.Tensor):
         tx.output.lift_tensor(value, source)
     else:
-        tx.output.guard(source, "ALIAS", other)
+        tx.output.guard(source, "ALIAS", known.source)
 
 
 def from_constant(value: Any) -> Variable:
@@ -118,6 +120,10 @@ def _constant(tx, value, source):
     return ConstantVariable(value)
 
 
+def _number(tx, value, source):
+    return _constant(tx, value, source) if source is None else tx.output.number(value, source) or _constant(tx, value, source)
+
+
 def _from_constant(make: Callable[[Any], Variable]):
     def handler(tx, value, source):
         tx.output.guard(source, "CONST", value)
@@ -146,8 +152,15 @@ def _sequence(cls: type) -> Callable:
     return handler
 
 
+def _torch_size(tx, value, source):
+    if source is None or not tx.output.dynamism.varies_within(value, source):
+        tx.output.guard(source, "CONST", value)
+        return _size(value)
+    return _sequence(SizeVariable)(tx, value, source)
+
+
 def _tuple(tx, value, source):
-    if guarded_whole(value):
+    if guarded_whole(value) and (source is None or not tx.output.dynamism.varies_within(value, source)):
         tx.output.guard(source, "CONST", value)
         var = TupleVariable([ConstantVariable(v) for v in value], source)
         return tx.output.side_effects.track_existing(var, value) if source is not None else var
@@ -324,15 +337,20 @@ def _slice(value: slice) -> Variable:
     return SliceVariable([from_constant(part) for part in (value.start, value.stop, value.step)])
 
 
+def _symbolic(value: Any) -> Variable:
+    known = plain(value.node)
+    return NumberVariable(value) if isinstance(known, SYMBOLIC) else ConstantVariable(known)
+
+
 def _size(value: torch.Size) -> Variable:
-    return SizeVariable([ConstantVariable(n) for n in value])
+    return SizeVariable([from_constant(n) for n in value])
 
 
 LITERALS = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), type(NotImplemented), torch.dtype,
             torch.device, torch.layout, torch.memory_format, torch.qscheme)  # fmt: skip
 BY_TYPE: dict[type, Callable] = {
-    **{t: _constant for t in LITERALS},
-    list: _sequence(ListVariable), tuple: _tuple, torch.Size: _from_constant(_size),
+    **{t: _constant for t in LITERALS}, int: _number, float: _number,
+    list: _sequence(ListVariable), tuple: _tuple, torch.Size: _torch_size,
     collections.deque: _sequence(DequeVariable), dict: _dict(DictVariable), collections.OrderedDict: _dict(DictVariable),
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
     range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _unknown,
@@ -360,5 +378,5 @@ FROM_CONSTANT: dict[type, Callable[[Any], Variable]] = {
     dict: lambda v: DictVariable.from_pairs(None, [(from_constant(k), from_constant(x)) for k, x in v.items()]),
     set: lambda v: SetVariable.from_items(None, [from_constant(x) for x in v]),
     frozenset: lambda v: FrozenSetVariable.from_items(None, [from_constant(x) for x in v]),
-    types.MappingProxyType: lambda v: MappingProxyVariable(FROM_CONSTANT[dict](v)),
+    types.MappingProxyType: lambda v: MappingProxyVariable(FROM_CONSTANT[dict](v)), **{t: _symbolic for t in SYMBOLIC},
 }  # fmt: skip

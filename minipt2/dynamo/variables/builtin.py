@@ -15,6 +15,7 @@ import torch
 
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import constants, fold, observed
+from .numbers import NumberVariable, computed, numbers
 from .operators import binary_op, contains, format_value, is_same, text, unary_op
 
 __all__ = ["BuiltinVariable", "binary_op", "contains", "format_value", "is_same", "text", "unary_op", "sort_items"]
@@ -79,6 +80,9 @@ class BuiltinVariable(KnownFunctionVariable):
         if args and isinstance(args[0], TensorVariable) and (method := getattr(fn, "__name__", "")) in (
                 "ceil", "floor", "trunc") and hasattr(torch.Tensor, f"__{method}__"):
             return args[0].call_method(tx, method, args[1:], kwargs)
+        if any(isinstance(a, NumberVariable) for a in args) and not kwargs and (values := numbers(*args)) is not None:
+            if (result := computed(tx, fn, *values)) is not None:
+                return result
         if fn in FOLDABLE:
             known = constants(*args, *kwargs.values())
             if known is not None:

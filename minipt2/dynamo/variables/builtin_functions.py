@@ -5,6 +5,7 @@ Upstream: ``torch/_dynamo/variables/builtin.py``.
 from __future__ import annotations
 
 import collections
+import functools
 import math
 import types
 from typing import Any, Callable
@@ -19,6 +20,7 @@ from .dicts import DictVariable
 from .iterators import CallableIterator, EnumerateIterator, FilterIterator, ItemsIterator, MapIterator, ZipIterator, items_of
 from .lists import DequeVariable, ListVariable, RangeVariable, SizeVariable, SliceVariable, TupleVariable, as_index
 from .nn_module import NNModuleVariable
+from .numbers import NumberVariable, computed, numbers
 from .operators import binary_op, format_value, text, unary_op
 from .sets import FrozenSetVariable, SetVariable
 from .tensor import TensorVariable
@@ -43,6 +45,8 @@ def _number(cls: type, dunder: str) -> Callable:
             return const(cls())
         if isinstance(args[0], TensorVariable):
             unsupported("MP102", f"{cls.__name__}() of a tensor needs its data", "keep the value in a tensor")
+        if isinstance(args[0], NumberVariable):
+            return args[0].unary(tx, cls.__name__)
         known = constants(*args, *kwargs.values())
         if known is not None:
             return fold(cls, *known[:len(args)], **dict(zip(kwargs, known[len(args):])))
@@ -81,7 +85,7 @@ def format_(tx, value, spec=None):
 
 @handles(len)
 def len_(tx, obj):
-    return const(obj.length(tx))
+    return tx.wrap_constant(obj.length(tx))
 
 
 @handles(id)
@@ -124,13 +128,15 @@ def round_(tx, number, ndigits=None):
             raise observed(TypeError, "type Tensor doesn't define __round__ method")
         extra = {} if ndigits is None else {"decimals": ndigits}
         return number.call_method(tx, "round", [], extra)
+    if isinstance(number, NumberVariable) and (ndigits is None or constants(ndigits) == (None,)):
+        return number.unary(tx, "round")
     known = constants(number, *([ndigits] if ndigits is not None else []))
     if known is None:
         return number.call_method(tx, "__round__", [ndigits] if ndigits is not None else [], {})
     return fold(round, *known)
 
 
-def _extreme(op: str, torch_op: Callable) -> Callable:
+def _extreme(op: str, function: Callable) -> Callable:
     def handler(tx, *args, key=None, default=None):
         items = list(args) if len(args) > 1 else items_of(tx, args[0])
         if not items:
@@ -140,6 +146,8 @@ def _extreme(op: str, torch_op: Callable) -> Callable:
         key = None if key is None or constants(key) == (None,) else key
         if any(isinstance(item, TensorVariable) for item in items):
             return _tensor_extreme(tx, items, key)
+        if key is None and any(isinstance(item, NumberVariable) for item in items) and numbers(*items) is not None:
+            return functools.reduce(lambda a, b: computed(tx, function, a.value, b.value) if a is not b else a, items)
         best, best_key = items[0], items[0] if key is None else key.call(tx, [items[0]], {})
         for item in items[1:]:
             item_key = item if key is None else key.call(tx, [item], {})
@@ -154,7 +162,7 @@ def _tensor_extreme(tx, items, key):
     unsupported("MP101", "max()/min() of tensors compares their data", "use torch.maximum, torch.minimum or torch.amax")
 
 
-HANDLERS[max], HANDLERS[min] = _extreme("gt", torch.maximum), _extreme("lt", torch.minimum)
+HANDLERS[max], HANDLERS[min] = _extreme("gt", max), _extreme("lt", min)
 
 
 @handles(sum)
@@ -214,7 +222,7 @@ def tuple_(tx, *args):
 @handles(torch.Size)
 def size_(tx, *args):
     items = items_of(tx, args[0]) if args else []
-    if constants(*items) is None:
+    if numbers(*items) is None:
         unsupported("MP102", "torch.Size of tensor data")
     return new(tx, SizeVariable(items))
 

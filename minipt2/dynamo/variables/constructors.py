@@ -4,12 +4,14 @@ Upstream: ``torch/_dynamo/variables/torch.py``.
 """
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 import torch
 
 from .base import Variable, unsupported
-from .containers import const, constants, observed
+from .containers import ContainerVariable, const, constants, observed
+from .numbers import NumberVariable
 from .tensor import TensorVariable
 from .torch_functions import HANDLERS, handles
 from .tuples import SizeVariable
@@ -28,11 +30,27 @@ def _tensor_maker(function: Callable) -> Callable:
             return tx.output.call(tx, torch.as_tensor, [shared, *args], kwargs) if args or kwargs else shared
         if isinstance(data, (NumpyVariable, UnknownVariable)) and not data.is_constant():
             unsupported("MP316", f"torch.{function.__name__} of {data.describe()}", "make tensors outside the compiled code")
-        if not isinstance(data, TensorVariable) and _holds_tensor(data):
+        if not isinstance(data, TensorVariable) and _holds(TensorVariable, data):
             unsupported("MP102", f"torch.{function.__name__} of a list of tensors reads their data", "use torch.stack")
+        if _holds(NumberVariable, data):
+            return _tensor_of_numbers(tx, function, data, args, kwargs)
         return tx.output.call(tx, function, [data, *args], kwargs)
 
     return handler
+
+
+def _tensor_of_numbers(tx, function: Callable, data: Variable, args, kwargs) -> Variable:
+    """A tensor of numbers that vary: filled with them, so that none has to be known."""
+    if args or kwargs.keys() - {"dtype", "device"}:
+        unsupported("MP316", f"torch.{function.__name__} of numbers that vary, with more than a dtype and a device")
+    if not isinstance(data, ContainerVariable):
+        return tx.output.call(tx, torch.full, [tx.tuple([]), data], {"dtype": const(_DTYPES.get(data.python_type())), **kwargs})
+    items = [_tensor_of_numbers(tx, function, item, (), kwargs) for item in data.iterate(tx)]
+    dtype = functools.reduce(torch.promote_types, [item.value.dtype for item in items])
+    return tx.output.call(tx, torch.stack, [tx.list([item.call_method(tx, "to", [const(dtype)], {}) for item in items])], {})
+
+
+_DTYPES = {int: torch.int64, bool: torch.bool}  # and what torch.full makes of others
 
 
 def from_array(tx, function: Callable, array: Any, args, kwargs) -> Variable:
@@ -65,8 +83,9 @@ def legacy_tensor(dtype: torch.dtype | None) -> Callable:
 
     def handler(tx, *args, **kwargs):
         kind = const(dtype or torch.get_default_dtype())
-        if len(args) == 1 and not kwargs and not args[0].is_constant() or args and isinstance(args[0].as_proxy(), (list, tuple)):
-            if isinstance(args[0], TensorVariable) or _holds_tensor(args[0]) or isinstance(args[0], SizeVariable):
+        data = bool(args) and not isinstance(args[0], NumberVariable) and not args[0].is_constant()
+        if data and len(args) == 1 and not kwargs or args and isinstance(args[0].as_proxy(), (list, tuple)):
+            if _holds(TensorVariable, args[0]) or isinstance(args[0], SizeVariable):
                 unsupported("MP306", "a legacy tensor constructor of a tensor or size", "use torch.tensor, torch.empty or .to()")
             return tx.output.call(tx, torch.tensor, [args[0]], {"dtype": kind})
         return tx.output.call(tx, torch.empty, [tx.tuple(args)], {**kwargs, "dtype": kind})
@@ -80,12 +99,12 @@ for _class, _dtype in LEGACY.items():
     HANDLERS[_class] = legacy_tensor(_dtype)
 
 
-def _holds_tensor(var: Variable) -> bool:
+def _holds(kind: type, var: Variable) -> bool:
     from .lists import SequenceVariable
 
     if isinstance(var, SequenceVariable):
-        return any(_holds_tensor(item) for item in var.items)
-    return isinstance(var, TensorVariable)
+        return any(_holds(kind, item) for item in var.items)
+    return isinstance(var, kind)
 
 
 for _name in ("tensor", "as_tensor", "asarray"):

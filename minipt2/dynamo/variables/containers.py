@@ -9,7 +9,7 @@ import types
 from typing import Any, Callable
 
 from . import builder
-from .base import NotConstant, Variable, unsupported
+from .base import NotConstant, Variable, open_questions, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
 
@@ -33,11 +33,18 @@ def new(tx, var: Variable) -> Variable:
 
 
 def constants(*variables: Variable) -> tuple[Any, ...] | None:
-    """The Python values of all variables, or None if one is not known."""
+    """The Python values of all variables, or None if one is not known; numbers that vary become fixed."""
+    fixed: list[Any] = []
+    open_questions.append(fixed)
     try:
-        return tuple(v.as_python_constant() for v in variables)
+        values = tuple(v.as_python_constant() for v in variables)
     except NotConstant:
         return None
+    finally:
+        open_questions.pop()
+    for number in fixed:
+        number.fix()
+    return values
 
 
 def fold(function: Callable, *args: Any, **kwargs: Any) -> Variable:

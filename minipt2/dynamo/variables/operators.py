@@ -14,6 +14,7 @@ import torch
 from .base import Variable, unsupported
 from .constant import ConstantVariable
 from .containers import const, constants, fold, observed
+from .numbers import NumberVariable
 
 INPLACE = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "truediv", "ifloordiv": "floordiv", "imod": "mod",
            "ipow": "pow", "iand": "and_", "ior": "or_", "ixor": "xor", "ilshift": "lshift", "irshift": "rshift",
@@ -113,6 +114,8 @@ def is_same(tx, a: Variable, b: Variable) -> bool:
     """``a is b``. Literals compare by type and value; everything else by the identity of the user's objects."""
     if a is b:
         return True
+    if isinstance(a, NumberVariable) or isinstance(b, NumberVariable):  # equal numbers are the same one, as with constants below
+        return a.python_type() is b.python_type() and binary_op(tx, "eq", a, b).truth(tx)
     x, y = real_of(a), real_of(b)
     if x is MISSING or y is MISSING:
         return False
@@ -166,7 +169,7 @@ def unary_op(tx, op: str, a: Variable) -> Variable:
         return const(a.truth(tx) == (op == "truth"))
     from .tensor import TensorVariable
 
-    if isinstance(a, TensorVariable):
+    if isinstance(a, (TensorVariable, NumberVariable)):
         return a.unary(tx, op)
     known = constants(a)
     if known is not None:

@@ -77,7 +77,8 @@ class RangeVariable(ContainerVariable):
         return len(self.value)
 
     def contains(self, tx, item) -> bool:
-        return item.as_python_constant() in self.value if item.is_constant() else NotImplemented
+        known = constants(item)
+        return known[0] in self.value if known is not None else NotImplemented
 
     def binary(self, tx, op, other, reverse=False):
         if op == "getitem" and not reverse:

@@ -16,6 +16,7 @@ from .base import Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
 from .known_truth import known_truth
+from .numbers import NumberVariable
 
 if TYPE_CHECKING:
     from ..emit import Emitter
@@ -263,7 +264,7 @@ class TensorMethodVariable(Variable):
 
 
 def _graph_value(var: Variable) -> bool:
-    return isinstance(var, (TensorVariable, ConstantVariable)) or var.is_constant()
+    return isinstance(var, (TensorVariable, ConstantVariable, NumberVariable)) or var.is_constant()
 
 
 def wrap_output(tx: "Translator", node: fx.Node) -> Variable:

@@ -5,6 +5,8 @@ Upstream: ``torch/_dynamo/variables/torch.py`` and ``torch/_dynamo/trace_rules.p
 """
 from __future__ import annotations
 
+import math
+import operator
 import types
 from typing import Any, Callable, NamedTuple
 
@@ -13,8 +15,8 @@ import torch
 from ..source import AnswerSource, TorchGlobalSource
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, none, observed
+from .numbers import NumberVariable, computed, numbers
 from .tensor import TensorVariable
-from .tuples import SizeVariable
 
 LEAF_MODULES = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_internal", "torch.special", "torch.linalg",
                           "torch.fft", "torch._lobpcg", "torch._linalg_utils", "torch.signal.windows.windows"))  # fmt: skip
@@ -59,7 +61,7 @@ class TorchVariable(KnownFunctionVariable):
 
 def is_graph_value(var: Variable) -> bool:
     """A tensor, a constant, or a container of those: what a node takes as an argument."""
-    if isinstance(var, TensorVariable):
+    if isinstance(var, (TensorVariable, NumberVariable)):
         return True
     if isinstance(var, ContainerVariable):
         from .lists import SequenceVariable
@@ -198,7 +200,7 @@ def _folded(function: Callable) -> Callable:
 for _function in named(
     "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "is_autocast_enabled", "get_autocast_dtype",
     "get_autocast_gpu_dtype", "get_autocast_cpu_dtype", "is_autocast_cpu_enabled", "is_autocast_cache_enabled", "promote_types",
-    "can_cast", "broadcast_shapes", "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
+    "can_cast", "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
     "get_float32_matmul_precision", "cuda.is_available", "cuda.device_count", "cuda.is_bf16_supported", "cuda.current_device",
     "cuda.get_device_capability", "cuda.get_device_name", "cuda.is_initialized", "xpu.is_available", "mps.is_available",
     "backends.mps.is_available", "backends.mps.is_built", "backends.mkldnn.is_available", "backends.cudnn.is_available",
@@ -235,7 +237,7 @@ def _tensor_fact(name: str) -> Callable:
     def handler(tx, input):
         if not isinstance(input, TensorVariable):
             raise observed(TypeError, f"{name}(): argument 'input' must be Tensor")
-        return const(getattr(input.value, name)())
+        return tx.wrap_constant(getattr(input.value, name)())
 
     return handler
 
@@ -246,8 +248,34 @@ for _name in ("is_floating_point", "is_complex", "numel"):
 
 @handles(*named("result_type"))
 def result_type(tx, tensor1, tensor2):
-    return const(torch.result_type(*(v.value if isinstance(v, TensorVariable) else v.as_python_constant() for v in (
-        tensor1, tensor2))))
+    return const(torch.result_type(*(v.value if isinstance(v, TensorVariable) else v.python_type()(1) for v in (tensor1, tensor2))))
+
+
+@handles(torch.broadcast_shapes)
+def broadcast_shapes(tx, *shapes):
+    sizes = [tuple(shape.as_proxy()) if isinstance(shape, ContainerVariable) else (shape.as_proxy(),) for shape in shapes]
+    result = [1] * max(map(len, sizes), default=0)
+    for size in sizes:
+        for k in range(-len(size), 0):
+            if size[k] != 1 and result[k] != size[k]:
+                if result[k] != 1:
+                    raise observed(RuntimeError, "Shape mismatch: objects cannot be broadcast to a single shape")
+                result[k] = size[k]
+    return tx.wrap_constant(torch.Size(result))
+
+
+def _number_function(function: Callable) -> Callable:
+    def handler(tx, *args):
+        values = numbers(*args)
+        result = computed(tx, function, *values) if values is not None else None
+        return result if result is not None else fold(function, *(a.as_python_constant() for a in args))
+
+    return handler
+
+
+for _name, _function in {"sym_max": max, "sym_min": min, "sym_int": int, "sym_float": float, "sym_not": operator.not_, "_sym_sqrt": math.sqrt,
+                         "sym_ite": torch.sym_ite, "sym_sum": torch.sym_sum}.items():  # fmt: skip
+    HANDLERS[getattr(torch, _name)] = _number_function(_function)
 
 
 @handles(*named("typename"))
@@ -260,6 +288,8 @@ def _check(error: type[Exception]) -> Callable:
     def handler(tx, cond, message=None):
         if isinstance(cond, TensorVariable):
             unsupported("MP101", "a check on tensor data", "use torch._assert_async")
+        if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool):
+            cond.value.node.expect_true()
         if not cond.truth(tx):
             text = message.call(tx, [], {}) if message is not None and constants(message) != (None,) else const("")
             raise observed(error, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 
 from .containers import BoundMethodVariable, const, fold, new
+from .numbers import numbers
 from .sequences import SequenceVariable
 
 
@@ -33,7 +34,7 @@ class SizeVariable(TupleVariable):
         return tuple
 
     def rebuild(self, tx, items):
-        return new(tx, SizeVariable(items)) if all(i.is_constant() for i in items) else new(tx, TupleVariable(items))
+        return new(tx, (SizeVariable if numbers(*items) is not None else TupleVariable)(items))
 
     def as_proxy(self):
         return torch.Size(item.as_proxy() for item in self.items)
@@ -47,7 +48,9 @@ class SizeVariable(TupleVariable):
         return super().binary(tx, op, other, reverse)
 
     def m_numel(self, tx):
-        return const(torch.Size(self.as_python_constant()).numel())
+        from .builtin_functions import prod
+
+        return prod(tx, self)
 
     def reconstruct(self, cg) -> None:
         cg.call_const(torch.Size, [TupleVariable(self.items)])

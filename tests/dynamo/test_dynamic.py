@@ -1,0 +1,278 @@
+"""Symbolic sizes in capture: what becomes dynamic, what stays fixed, how many versions are compiled, and what guards they have."""
+import math
+
+import pytest
+import torch
+
+import minipt2
+from minipt2 import FixedSize, InvalidArgument
+from minipt2.dynamo.cache import Meta, dynamic_dims
+
+from dynamic_cases import run
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+def rows(sizes, width=3):
+    return [(torch.randn(n, width),) for n in sizes]
+
+
+# -- policy ------------------------------------------------------------------------------------------------------------
+def test_the_sizes_that_differ_become_dynamic():
+    meta = [Meta(shape, (1,) * len(shape)) for shape in ((2, 3, 4), (2, 5, 4), (2, 3), (1, 3, 9))]
+    assert dynamic_dims(meta[0], meta[1]) == {1}
+    assert dynamic_dims(meta[0], meta[3]) == {0, 2}
+    assert dynamic_dims(meta[0], meta[2]) == dynamic_dims(meta[0], meta[0]) == set()
+    assert dynamic_dims(torch.ones(2, 3), torch.ones(4, 3)) == {0}
+
+
+def test_eight_sizes_take_two_versions():
+    versions = run(lambda x: x.view(-1) * x.shape[0], rows(range(2, 10)))
+    assert versions.guards == [[], ["s0 >= 2"]]
+    assert versions.dynamic == ["L['x'].shape[0] is dynamic from now on: it was 2, then 3"]
+
+
+def test_one_and_zero_are_sizes_of_their_own():
+    def f(x):
+        return x + x.shape[0]
+
+    assert len(run(f, rows([1, 2, 3, 4]))) == 2
+    assert len(run(f, rows([2, 3, 4, 1]))) == 3
+    assert len(run(f, rows([3, 0, 4, 5]))) == 3
+
+
+def test_dynamic_from_the_start():
+    f = lambda x, n: x.sum(0) + n
+    calls = [(torch.randn(a, b), n) for a, b, n in ((2, 3, 4), (5, 7, 9), (8, 2, -3))]
+    assert len(run(f, calls, dynamic=True)) == 1
+    assert len(run(f, calls, dynamic=False)) == 3
+    assert len(run(f, [(torch.randn(1, 3), 1), (torch.randn(2, 4), 5)], dynamic=True)) == 2
+
+
+def test_parameters_stay_static():
+    def f(x, linear):
+        return linear(x)
+
+    calls = [(torch.randn(n, 4), torch.nn.Linear(4, width)) for n, width in ((2, 3), (5, 6), (7, 8))]
+    versions = run(f, calls)
+    assert len(versions) == 3 and not any("_parameters" in text for text in versions.dynamic)
+
+
+def test_equal_sizes_share_a_symbol_and_are_guarded():
+    f = lambda x, y: x + y
+    versions = run(f, [(torch.randn(n), torch.randn(m)) for n, m in ((2, 2), (3, 3), (5, 5), (6, 1), (7, 1))])
+    assert versions.guards[1] == ["s0 >= 2", "L['y'].shape[0] == s0"]
+    assert len(versions) == 3
+
+
+def test_another_rank_is_another_version():
+    f = lambda x: x * 2
+    versions = run(f, [(torch.randn(shape),) for shape in ((2, 3), (4,), (5, 3), (6,), (7, 3), (8,))])
+    assert len(versions) == 4
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+def test_marked_dimension_is_dynamic_at_once():
+    calls = rows([4, 6, 1, 9])
+    minipt2.mark_dynamic(calls[0][0], 0)
+    versions = run(lambda x: x.relu() + x.shape[0], calls)
+    assert versions.guards[0] == ["s0 >= 2"] and len(versions) == 2
+
+
+def test_marked_range_is_guarded():
+    calls = rows([4, 8, 9, 2])
+    minipt2.mark_dynamic(calls[0][0], 0, min=4, max=8)
+    versions = run(lambda x: x.relu(), calls)
+    assert versions.guards[0] == ["4 <= s0 <= 8"]
+    assert len(versions) == 2
+
+
+def test_marks_of_torch_compile_count():
+    calls = rows([4, 6])
+    torch._dynamo.mark_dynamic(calls[0][0], 0)
+    assert len(run(lambda x: x.relu(), calls)) == 1
+    static = rows([4, 6])
+    torch._dynamo.mark_static(static[1][0], 0)
+    assert len(run(lambda x: x.relu(), [*static, *rows([8])])) == 3
+
+
+def test_static_dimensions_stay():
+    calls = [(torch.randn(n, n + 1),) for n in (2, 3, 4)]
+    for (x,) in calls:
+        minipt2.mark_static(x, 0)
+    versions = run(lambda x: x.relu(), calls)
+    assert len(versions) == 3 and versions.guards[1] == ["s0 >= 2"]
+    for (x,) in calls:
+        minipt2.mark_static(x)
+    assert run(lambda x: x.relu(), calls).guards == [[], [], []]
+
+
+def test_marks_are_checked():
+    x = torch.randn(3)
+    with pytest.raises(InvalidArgument, match="no dimension 1"):
+        minipt2.mark_dynamic(x, 1)
+    with pytest.raises(InvalidArgument, match="size 3"):
+        minipt2.mark_dynamic(x, 0, min=4)
+
+
+def test_a_marked_size_that_is_fixed_is_an_error_with_the_line():
+    def f(x):
+        total = x[0]
+        for k in range(1, x.shape[0]):
+            total = total + x[k]
+        return total
+
+    x = torch.randn(4, 3)
+    minipt2.mark_dynamic(x, 0)
+    for _ in range(2):
+        with pytest.raises(FixedSize, match="marked dynamic, but this line can only run for size 4") as error:
+            minipt2.compile(f, backend="eager")(x)
+        assert error.value.code == "MP217" and "range(1, x.shape[0])" in str(error.value)
+    assert len(run(f, rows([4]))) == 1
+
+
+# -- arithmetic and control flow ---------------------------------------------------------------------------------------
+def test_numbers_made_of_sizes():
+    def f(x):
+        b, n = x.shape
+        return (
+            n * 2, n // 2, n % 3, n / 2, -n, n**2, max(n, 5), min(n, b), n + b - 1, float(n), int(n / 2), x.numel(), divmod(n, 2), n - 20,
+            (n - 20) // 3, (n - 20) % 7, round(n * 0.3), math.ceil(n / 2), math.floor(n * 1.5), math.sqrt(n), abs(b - n), x.shape, x.size(1),
+            x.stride(), len(x), x.shape[-1:], 1 < n, n == b, n != b, x.shape + (1,), [*x.shape], x.shape.numel(), sum(x.shape), bool(n), int(n),
+            isinstance(n, int), n is None, n in (2, 100), torch.Size([n, 2]), torch.broadcast_shapes(x.shape, (1,)), round(n), n * 1.5 + 0.1,
+            math.log(n) if n < 0 else None, x.shape == (4, -1), x.nelement() * x.element_size(), n // -2, n % -3, 2.0**n, 7 // n, math.trunc(n / 3),
+        )  # fmt: skip
+
+    versions = run(f, [(torch.randn(4, n),) for n in range(3, 12)])
+    assert not versions.breaks and len(versions) <= 4, versions.guards
+
+
+def test_branches_split_the_range():
+    def f(x):
+        return x * 2 if x.shape[0] > 5 else x - 1
+
+    versions = run(f, rows([3, 4, 5, 2, 8, 9, 6, 100]))
+    assert versions.guards == [[], ["2 <= s0 <= 5"], ["s0 >= 6"]]
+
+
+def test_what_needs_the_number_fixes_it():
+    def f(x):
+        n = x.shape[0]
+        return [10, 20, 30, 40, 50, 60][n], {n: 1}, f"{n}", x + n
+
+    versions = run(f, rows([2, 3, 4, 3, 2]))
+    assert versions.guards == [[], ["s0 == 3"], ["s0 == 4"]] and not versions.breaks
+
+
+def test_loops_are_unrolled():
+    def f(x):
+        for k in range(x.shape[0]):
+            x = x + k
+        return x
+
+    assert run(f, rows([2, 3, 4])).guards == [[], ["s0 == 3"], ["s0 == 4"]]
+
+
+def test_sizes_cross_graph_breaks():
+    def f(x):
+        b, n = x.shape
+        y = x * n
+        print(end="")
+        y = y.view(n, b) + n
+        half = n // 2
+        print(end="")
+        return y[:half], half
+
+    versions = run(f, [(torch.randn(4, n),) for n in range(4, 10)])
+    assert len(versions) == 7  # the last part meets its int one call later than its tensor
+
+
+def test_sizes_in_objects_closures_and_containers():
+    class Box:
+        pass
+
+    def f(x, box):
+        n = x.shape[0]
+        seen = {"n": n, "all": [n, n + 1]}
+
+        def scaled(y):
+            return y * n
+
+        box.n, box.seen = n, seen
+        box.total = getattr(box, "total", 0) + 0 * n
+        return scaled(x), seen
+
+    boxes = [Box() for _ in range(4)]
+    versions = run(f, [(x, box) for (x,), box in zip(rows([2, 3, 5, 7]), boxes)])
+    assert [box.n for box in boxes] == [2, 3, 5, 7] and boxes[2].seen == {"n": 5, "all": [5, 6]} and type(boxes[2].n) is int
+    assert not versions.breaks
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+def test_ints_and_floats_that_vary():
+    f = lambda x, k, scale: (x * k + scale, k + 1, scale * 0.5, 0.9**k)
+    versions = run(f, [(torch.ones(2), k, k * 0.1) for k in range(8)])
+    assert versions.guards == [[], []] and not versions.breaks
+    assert versions.dynamic == ["L['k'] is dynamic from now on: it was 0, then 1", "L['scale'] is dynamic from now on: it was 0.0, then 0.1"]
+
+
+def test_bools_and_odd_floats_stay_constant():
+    f = lambda x, flag, bound: x.clamp(max=bound) if flag else -x
+    calls = [(torch.ones(2), flag, bound) for flag, bound in ((True, 1.5), (False, 1.5), (True, math.inf), (True, 2.5), (False, 3.5))]
+    assert len(run(f, calls)) == 4
+
+
+def test_counter_on_a_module():
+    class Counting(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls, self.decay = 0, 0.9
+
+        def forward(self, x):
+            self.calls += 1
+            self.decay = self.decay * 0.5
+            return x * self.calls + self.decay
+
+    module = Counting()
+    compiled = minipt2.compile(module, backend="eager")
+    found = [compiled(torch.ones(1)).item() for _ in range(8)]
+    assert found == [pytest.approx(k + 0.9 * 0.5**k) for k in range(1, 9)]
+    assert module.calls == 8 and minipt2.counters()["recompiles"] == 1
+
+
+def test_tuples_of_sizes_as_arguments():
+    f = lambda x, size: (torch.zeros(size), x.view(size).sum(0), size)
+    versions = run(f, [(torch.arange(a * b), (a, b)) for a, b in ((2, 3), (4, 5), (6, 7), (3, 2))])
+    assert len(versions) == 2 and not versions.breaks
+    g = lambda x, like: x.expand(like)
+    assert len(run(g, [(torch.ones(1, 3), torch.Size((n, 3))) for n in (2, 3, 4, 5)])) == 2
+
+
+def test_division_by_a_number_that_may_be_zero():
+    def f(x, k):
+        try:
+            return x * (6 // k)
+        except ZeroDivisionError:
+            return -x
+
+    versions = run(f, [(torch.ones(2), k) for k in (3, 2, 1, 0, -4, 5)])
+    assert len(versions) <= 5 and not versions.breaks
+
+
+# -- strides -----------------------------------------------------------------------------------------------------------
+LAYOUTS = {
+    "contiguous": lambda b, n: torch.randn(b, n, 3, 4), "transposed": lambda b, n: torch.randn(b, 3, n, 4).transpose(1, 2),
+    "channels_last": lambda b, n: torch.randn(b, 3, n, n).contiguous(memory_format=torch.channels_last),
+    "part": lambda b, n: torch.randn(b, n, 3, 12)[..., 4:8], "prefix": lambda b, n: torch.randn(b, 64, 3, 4)[:, :n],
+    "expanded": lambda b, n: torch.randn(1, n, 3, 1).expand(b, n, 3, 4), "every second": lambda b, n: torch.randn(b, 2 * n, 3, 4)[:, ::2],
+    "all but one": lambda b, n: torch.randn(b, n + 1, 3, 4)[:, :-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_of_any_layout(layout):
+    calls = [(LAYOUTS[layout](b, n),) for b, n in ((2, 5), (3, 6), (4, 9), (7, 5), (2, 8))]
+    versions = run(lambda x: (x * 2 + x.shape[0], x.flatten(), x.transpose(0, 1)), calls)
+    assert len(versions) == 2 and not versions.breaks, versions.guards
+    wrong = [(x.transpose(-1, -2).contiguous().transpose(-1, -2),) for (x,) in calls[2:4]]
+    run(lambda x: (x * 2, x.stride(), x.is_contiguous()), [*calls, *wrong])
