@@ -16,6 +16,7 @@ from typing import Callable
 
 from torch import fx
 
+from ..shapes.known import likely
 from .partition import Cost, Kind, backward_nodes, is_view, min_cut, nbytes, storage_root
 
 AGAIN = frozenset({"pointwise", "view", "reduction", "index", "contraction"})
@@ -34,16 +35,16 @@ def maker(node: fx.Node) -> fx.Node:
 
 def flops(node: fx.Node) -> float:
     """Multiplications and additions of a contraction: twice its output's elements times the elements each of them sums."""
-    shapes = [tuple(a.meta["val"].shape) for a in node.all_input_nodes if hasattr(a.meta.get("val"), "shape")]
-    out = node.meta["val"][0] if isinstance(node.meta["val"], (tuple, list)) else node.meta["val"]
+    shapes = [likely(a.meta["val"].shape) for a in node.all_input_nodes if hasattr(a.meta.get("val"), "shape")]
+    out = likely((node.meta["val"][0] if isinstance(node.meta["val"], (tuple, list)) else node.meta["val"]).shape)
     name = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", "")
     if "convolution" in name:
         weight = shapes[1]
-        return 2.0 * math.prod(out.shape) * math.prod(weight[1:])
+        return 2.0 * math.prod(out) * math.prod(weight[1:])
     if "attention" in name:
         return 4.0 * math.prod(shapes[0]) * shapes[1][-2]
     matrices = [s for s in shapes if len(s) >= 2]
-    return 2.0 * math.prod(out.shape) * (matrices[-2][-1] if len(matrices) > 1 else 1)
+    return 2.0 * math.prod(out) * (matrices[-2][-1] if len(matrices) > 1 else 1)
 
 
 def work(kind: Kind, default: Cost) -> Cost:

@@ -4,6 +4,7 @@ Upstream: ``torch._functorch._aot_autograd.graph_compile`` and ``torch._dynamo.b
 """
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, Sequence
 
 from torch import fx
@@ -17,6 +18,7 @@ from .joint import Joint, capture
 from .partition import Kind, partition, storage_root
 from .runtime import Compiler, Plan, bind, report_fallback
 from .simplify import drop_dead, output_node
+from .sizes import Formulas, symbol_inputs
 from .twice import Again, draws_random_numbers
 
 
@@ -101,7 +103,10 @@ def _compile(compiler: Compiler, gm: fx.GraphModule, name: str) -> Callable[[lis
 def _base_plan(joint: Joint) -> Plan:
     may_alias = [i for i, n in enumerate(_inputs(joint.graph)) if n.meta.get("mutated") and not n.meta.get("static")]
     offsets = {i: n.meta["offset"] for i, n in enumerate(_inputs(joint.graph)) if "offset" in n.meta}
-    return Plan(None, joint.outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias, offsets=offsets)
+    symbols = symbol_inputs(joint.graph.graph)
+    outputs, offsets = Formulas(symbols).of((joint.outputs, offsets)) if symbols else (joint.outputs, offsets)
+    return Plan(None, outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias, offsets=offsets,
+                numbers=[_inputs(joint.graph).index(s) for s in symbols])
 
 
 def _allow_in_place(gm: fx.GraphModule, updates: list[int], kind: Kind) -> None:
@@ -128,7 +133,9 @@ def _plan_inference(joint: Joint, compiler: Compiler, kind: Kind) -> Plan:
 
 def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, partitioner: Callable, kind: Kind) -> Plan:
     plan, updates = _base_plan(joint), len(joint.updates)
+    symbols = symbol_inputs(joint.graph.graph)
     tangents = [TensorMeta.of(n.meta["val"]) for n in _inputs(joint.graph) if n.meta.get("tangent")]
+    tangents = Formulas(symbols).of(tangents) if symbols else tangents
     with events.span("partition"):
         forward, backward = partitioner(joint.graph, kind)
     results = output_node(forward.graph).args[0]
@@ -154,14 +161,25 @@ def compile_backward(compiler: Compiler, gm: fx.GraphModule) -> Callable[[list],
     spare.output(spare.graph_copy(gm.graph, {}))
     spare_module = LazyGraphModule(gm, spare)
     try:
-        return _compile(compiler, gm, "backward")
+        with _guards_settled(gm):
+            return _compile(compiler, gm, "backward")
     except Exception as error:
         _fall_back("backward graph", error)
         return run_eagerly(spare_module)
 
 
+def _guards_settled(gm: fx.GraphModule) -> Any:
+    """By now the guards of the captured code have been compiled: nothing more may be decided about its sizes."""
+    symbols = symbol_inputs(gm.graph)
+    return symbols[0].meta["val"].node.env.frozen() if symbols else contextlib.nullcontext()
+
+
 def run_eagerly(gm: fx.GraphModule, fake_inputs: Sequence[Any] = ()) -> Callable[[list], Sequence[Any]]:
     """The compiler that compiles nothing: runs the graph's own Python, each operator by its eager kernel."""
+    if symbol_inputs(gm.graph):
+        from ..shapes import materialize
+
+        materialize(gm)
     getattr(gm, "real_recompile", gm.recompile)()
     forward = gm.forward
 

@@ -24,6 +24,8 @@ from torch.fx.node import map_arg
 
 from ..errors import Unsupported
 from ..fake import FakeTensor
+from ..prims.meta import dims_by_stride, is_dense, same_layout, strides_in_order
+from ..shapes.known import same, same_all
 from .ops import argument, aten, functional_variant, info, is_view, origin_of, view_parent, writes_now
 from .unview import INVERSES, through_strides
 
@@ -62,22 +64,15 @@ class Functional:
 
 def dense_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a gapless tensor of ``shape`` whose dimensions lie in the order of ``strides``."""
-    result, step = [0] * len(shape), 1
-    for dim in sorted(range(len(shape)), key=lambda d: (strides[d], -d)):
-        result[dim] = step
-        step *= max(shape[dim], 1)
-    return tuple(result)
-
-
-def same_strides(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether two stride tuples place the elements alike (dimensions of one element, and empty tensors, do not matter)."""
-    return 0 in shape or all(size == 1 or x == y for size, x, y in zip(shape, a, b))
+    return strides_in_order(shape, dims_by_stride(strides))
 
 
 def overlaps(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Whether two indices may name the same element of memory."""
+    if is_dense(shape, strides):
+        return False
     reach = 0
-    for stride, size in sorted(zip(strides, shape)):
+    for stride, size in [(strides[d], shape[d]) for d in dims_by_stride(strides)]:
         if size > 1:
             if stride <= reach:
                 return True
@@ -93,7 +88,7 @@ def _holds(base: torch.Tensor, val: torch.Tensor) -> bool:
     """Whether all memory that ``val`` shows is that of ``base``, which has no gaps."""
     start = val.storage_offset() - base.storage_offset()
     end = start + sum((n - 1) * s for n, s in zip(val.shape, val.stride()))
-    dense = same_strides(base.shape, base.stride(), dense_strides(base.shape, base.stride()))
+    dense = same_layout(base.shape, base.stride(), dense_strides(base.shape, base.stride()))
     return dense and start >= 0 and (end < base.numel() or not val.numel())
 
 
@@ -175,9 +170,9 @@ class _Functionalizer:
             root.meta["offset"] = root.meta["val"].storage_offset()
         with self.graph.inserting_before(node):
             base = self.read(whole)
-            if base.op != "call_function" and start:
+            if base.op != "call_function" and not same(start, 0):
                 base = self.emit(aten.alias.default, (base,))
-            node.args = (base, size, stride, *([start] if start or root.op == "call_function" else []))
+            node.args = (base, size, stride, *([start] if not same(start, 0) or root.op == "call_function" else []))
         node.kwargs, self.parent[node] = {}, whole
 
     def span(self, node: fx.Node) -> tuple[fx.Node, int]:
@@ -208,13 +203,13 @@ class _Functionalizer:
         """
         base, size, stride, offset = node.args
         whole = base.meta["val"]
-        if base.op != "call_function" or not same_strides(whole.shape, whole.stride(), dense_strides(whole.shape, whole.stride())):
+        if base.op != "call_function" or not same_layout(whole.shape, whole.stride(), dense_strides(whole.shape, whole.stride())):
             return
         self.origin = origin_of(node.meta)
         with self.graph.inserting_before(node):
-            order = sorted(range(whole.dim()), key=lambda d: (-whole.stride(d), d))
+            order = dims_by_stride(whole.stride())[::-1]
             flat = self.emit(aten.reshape.default, (self.emit(aten.permute.default, (base, order)), [-1]))
-            node.args = (self.emit(aten.slice.Tensor, (flat, 0, offset)) if offset else flat, size, stride)
+            node.args = (self.emit(aten.slice.Tensor, (flat, 0, offset)) if not same(offset, 0) else flat, size, stride)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -271,7 +266,7 @@ class _Functionalizer:
                     parent = self.parent[parent]  # an element of split, unbind ...: write into what was split
                 self.write(parent, INVERSES[node.target](self.emit, node, self.read(parent), value))
             val, wanted = value.meta["val"], node.meta["val"]
-            if not same_strides(val.shape, val.stride(), wanted.stride()):
+            if not same_layout(val.shape, val.stride(), wanted.stride()):
                 return
             self.current[node] = value
             self.as_of[node] = self.writes_to[root]
@@ -292,7 +287,7 @@ class _Functionalizer:
         if val.dtype != wanted.dtype or val.device != wanted.device:
             device = {"device": wanted.device} if val.device != wanted.device else {}
             value = self.emit(aten._to_copy.default, (value,), {"dtype": wanted.dtype, **device})
-        if val.shape != wanted.shape:
+        if not same_all(val.shape, wanted.shape):
             value = self.emit(aten.expand.default, (value, list(wanted.shape)))
         return value
 
@@ -301,9 +296,9 @@ class _Functionalizer:
         val, wanted = value.meta["val"], target.meta["val"]
         shape = tuple(wanted.shape)
         strides = dense_strides(shape, wanted.stride())
-        if same_strides(shape, val.stride(), strides):
+        if same_layout(shape, val.stride(), strides):
             return value
-        order = sorted(range(len(shape)), key=lambda d: (-strides[d], d))
+        order = dims_by_stride(strides)[::-1]
         inverse = sorted(range(len(shape)), key=lambda d: order[d])
         value = self.emit(aten.permute.default, (value, order))
         value = self.emit(aten.clone.default, (value,), {"memory_format": torch.contiguous_format})

@@ -20,6 +20,7 @@ from .batch_norm import use_native_batch_norm
 from .functionalize import functionalize, overlaps
 from .ops import ALIAS_ONLY, aten, storage_root, view_parent
 from .simplify import output_node, simplify
+from .sizes import evaluated
 from .trace import Tracer, trace_joint
 
 
@@ -33,11 +34,13 @@ class View:
     untracked: bool = False
     """Taken of what requires grad, under ``no_grad``: then it requires grad and has no history, as eager makes it."""
 
-    def __call__(self, base: Any) -> torch.Tensor:
+    def __call__(self, base: Any, numbers: Sequence[int | float]) -> torch.Tensor:
+        """``numbers``: what formulas among the arguments compute with."""
+        rest, kwargs = evaluated((self.rest, self.kwargs), numbers) if numbers else (self.rest, self.kwargs)
         if not self.untracked:
-            return self.op(base, *self.rest, **self.kwargs)
+            return self.op(base, *rest, **kwargs)
         with torch.no_grad():
-            return self.op(base, *self.rest, **self.kwargs)
+            return self.op(base, *rest, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ class Output:
     """Where one output of the user's graph comes from."""
 
     origin: str
-    """``value`` (returned by the graph), ``input``, ``output`` (the same tensor as an earlier one), or ``constant`` (known at compile time)."""
+    """``value`` (returned by the graph), ``input``, ``output`` (the same tensor as an earlier one), or ``constant`` (known at compile time, or
+    a number that follows from the call's: a ``Formula``)."""
     index: Any
     """Which value, input or output; the constant itself."""
     views: tuple[View, ...] = ()

@@ -19,8 +19,10 @@ from ..config import config
 from ..exercise import exercise
 from ..prims.kinds import kind as prims_kind
 from ..prims.lazy import LazyGraphModule
+from ..shapes.known import likely
 from .ops import aten
 from .simplify import drop_dead, output_node
+from .sizes import symbol_inputs
 
 Cost = Callable[[fx.Node], float]
 Kind = Callable[[fx.Node], str]
@@ -32,11 +34,11 @@ _DEAR = frozenset("exp expm1 exp2 log log1p log2 log10 erf erfc erfinv tanh sin 
 
 
 def nbytes(node: fx.Node) -> float:
-    """Bytes of the tensor that ``node`` makes; infinite for anything else, which cannot be saved."""
+    """Bytes of the tensor that ``node`` makes, at the sizes at hand; infinite for anything else, which cannot be saved."""
     val = node.meta.get("val")
     if not hasattr(val, "dtype") or not hasattr(val, "shape"):
         return math.inf
-    return float(math.prod(val.shape) * val.dtype.itemsize)
+    return float(math.prod(likely(val.shape)) * val.dtype.itemsize)
 
 
 def backward_nodes(joint: fx.GraphModule) -> set[fx.Node]:
@@ -166,12 +168,12 @@ def partition(joint: fx.GraphModule, kind: Kind = prims_kind) -> tuple[fx.GraphM
 def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph of ``joint`` when ``saved`` is kept in between.
 
-    Forward: the primals -> ``(*outputs, *saved)``. Backward: ``(*saved, *tangents) -> grads``, with everything else it needs
-    computed again. Both list ``saved`` in the order of the joint graph. ``meta["outputs"]`` of the forward counts its real outputs.
+    Forward: the primals -> ``(*outputs, *saved)``. Backward: ``(*symbols, *saved, *tangents) -> grads``, with everything else it needs
+    computed again; ``symbols`` are all primals that are symbolic numbers. Both list ``saved`` in the order of the joint graph. ``meta["outputs"]`` of the forward counts its real outputs.
     """
     outputs, grads = output_node(joint.graph).args[0]
     order = [n for n in joint.graph.nodes if n in saved]
-    tangents = [n for n in joint.graph.nodes if n.meta.get("tangent")]
+    given = [n for n in joint.graph.nodes if n.meta.get("tangent")]
     backward = backward_nodes(joint)
     forward_graph, copies = fx.Graph(), {}
     for node in joint.graph.nodes:
@@ -182,7 +184,7 @@ def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, f
     drop_dead(forward_graph)
     forward = LazyGraphModule(joint, forward_graph)
     forward.meta["outputs"] = len(outputs)
-    return forward, _backward_module(joint, order, tangents, backward, grads)
+    return forward, _backward_module(joint, [*symbol_inputs(joint.graph), *order, *given], backward, grads)
 
 
 def _own_copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
@@ -192,9 +194,9 @@ def _own_copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
     return clone
 
 
-def _backward_module(joint: fx.GraphModule, saved: list, tangents: list, backward: set, grads: Any) -> fx.GraphModule:
+def _backward_module(joint: fx.GraphModule, inputs: list, backward: set, grads: Any) -> fx.GraphModule:
     graph, copies = fx.Graph(), {}
-    for node in (*saved, *tangents):
+    for node in inputs:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = {k: v for k, v in node.meta.items() if k in ("val", "stack", "static", "tangent", "source")}
     for node in joint.graph.nodes:

@@ -20,8 +20,9 @@ from .. import trace as events
 from ..config import config
 from ..errors import Minipt2Error, PartlyWritten, Unsupported, warn
 from ..prims.core import TensorMeta
-from .functionalize import same_strides
+from ..prims.meta import same_layout
 from .joint import Output
+from .sizes import evaluated
 from .twice import Again, OnlyOnce, refusal
 
 
@@ -65,8 +66,10 @@ class Plan:
     """Gives gradients that can be differentiated, where the graph may run twice."""
     may_alias: list[int] = field(default_factory=list)
     """Written inputs that some call might pass in the storage of another input."""
-    offsets: dict[int, int] = field(default_factory=dict)
+    offsets: dict[int, Any] = field(default_factory=dict)
     """Inputs that the graph is right for only where they begin there in their storage."""
+    numbers: list[int] = field(default_factory=list)
+    """Inputs that are numbers: what the formulas above compute with, and the first inputs of the backward."""
     _backward: Callable[[list], Sequence[Any]] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -115,13 +118,17 @@ class Plan:
             for i, position in self.histories.items():
                 args[i].copy_(values[position])
             outputs: list[Any] = []
+            numbers = self.numbers_of(args)
             for spec in self.outputs:
-                outputs.append(outputs[spec.index] if spec.origin == "output" else _output(spec, args, values))
+                outputs.append(outputs[spec.index] if spec.origin == "output" else _output(spec, args, values, numbers))
             return tuple(outputs)
         except Exception as error:
             if not (self.updates or self.histories):
                 raise
             raise PartlyWritten("outputs could not be made") from error
+
+    def numbers_of(self, args: Sequence[Any]) -> list:
+        return [args[i] for i in self.numbers]
 
     def rescue(self, ctx: Any, tangents: Sequence[torch.Tensor | None], fault: Exception) -> list:
         """The gradients by eager kernels, where the compiled backward failed with ``fault``: what eager raises is the user's to see."""
@@ -157,14 +164,14 @@ def report_fallback(what: str, error: Exception) -> None:
     warn(f"minipt2 could not {what}, which therefore runs eagerly: {reason}")
 
 
-def _output(spec: Output, args: tuple, values: Sequence[Any]) -> Any:
+def _output(spec: Output, args: tuple, values: Sequence[Any], numbers: list) -> Any:
     if spec.origin == "constant":
-        return spec.index
+        return evaluated(spec.index, numbers)
     result = values[spec.index] if spec.origin == "value" else args[spec.index]
     if spec.detach:
         result = result.detach()
     for view in spec.views:
-        result = view(result)
+        result = view(result, numbers)
     return result
 
 
@@ -176,7 +183,7 @@ class Compiled(torch.autograd.Function):
         results = plan.run(args)
         saved = [args[i] if is_input else results[i] for is_input, i in plan.saved]
         ctx.save_for_backward(*saved, *(results[i].detach() for i in plan.witnesses))
-        ctx.plan = plan
+        ctx.plan, ctx.numbers = plan, plan.numbers_of(args)
         ctx.remembered = plan.again.remember(args) if plan.again is not None else None
         ctx.set_materialize_grads(False)
         if plan.frozen:
@@ -188,12 +195,13 @@ class Compiled(torch.autograd.Function):
         plan: Plan = ctx.plan
         if ctx.remembered is not None and torch.is_grad_enabled():  # create_graph=True
             return (None, *plan.again.gradients(ctx.remembered, ctx.needs_input_grad[1:], tangents))
-        inputs = list(ctx.saved_tensors)  # raises where eager would: a saved tensor was written in place
+        saved = ctx.saved_tensors[:len(plan.saved)]  # raises where eager would: a saved tensor was written in place
         ctx.maybe_clear_saved_tensors()
-        del inputs[len(plan.saved):]
+        inputs, numbers = [*ctx.numbers, *saved], ctx.numbers
+        del saved
         given = sum([1 << k for k, (i, _) in enumerate(plan.tangents) if tangents[i] is not None])
-        inputs += [_tangent(tangents[i], like) for i, like in plan.tangents]
-        twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs)
+        inputs += [_tangent(tangents[i], evaluated(like, numbers) if numbers else like) for i, like in plan.tangents]
+        twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs[len(numbers):])
         try:
             with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
                 grads = plan.backward(inputs)
@@ -211,7 +219,7 @@ def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
     if given is None:
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
     dense = given.layout is torch.strided
-    if dense and same_strides(like.shape, given.stride(), like.stride()) and not (
+    if dense and same_layout(like.shape, given.stride(), like.stride()) and not (
             given.is_neg() or given.is_conj() or given._is_zerotensor()):
         return given
     given = given if dense else given.to_dense()
@@ -221,7 +229,7 @@ def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
 
 def _misplaced(plan: Plan, args: tuple) -> bool:
     """Whether an input of this call lies where the graph does not expect it: at another offset, or, written, in the storage of another one."""
-    if any(args[i].storage_offset() != offset for i, offset in plan.offsets.items()):
+    if plan.offsets and any(args[i].storage_offset() != evaluated(o, plan.numbers_of(args)) for i, o in plan.offsets.items()):
         return True
     for i in plan.may_alias:
         place = args[i].untyped_storage().data_ptr()

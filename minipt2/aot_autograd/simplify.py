@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from ..prims.kinds import drop_dead, pure
+from ..shapes.known import key
 from .ops import ALIAS_ONLY, aten, origin_of, storage_root
 
 
@@ -52,8 +53,8 @@ def _key(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple((k, _key(v)) for k, v in sorted(value.items()))
     if isinstance(value, slice):
-        return ("slice", value.start, value.stop, value.step)
-    return value if isinstance(value, fx.Node) else (type(value), repr(value) if isinstance(value, float) else value)
+        return ("slice", *map(_key, (value.start, value.stop, value.step)))
+    return value if isinstance(value, fx.Node) else (type(value), repr(value) if isinstance(value, float) else key(value))
 
 
 def share(graph: fx.Graph) -> None:
@@ -67,8 +68,7 @@ def share(graph: fx.Graph) -> None:
     for node in list(graph.nodes):
         if node.op != "call_function" or not pure(node) or node in returned:
             continue
-        key = (node.target, _key(node.args), _key(node.kwargs))
-        first = seen.setdefault(key, node)
+        first = seen.setdefault((node.target, _key(node.args), _key(node.kwargs)), node)
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)

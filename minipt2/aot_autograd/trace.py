@@ -22,8 +22,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
-from ..fake import FakeMode, FakeTensor
+from ..fake import FakeMode, FakeTensor, run
 from ..prims.lazy import LazyGraphModule
+from ..prims.meta import contiguous_strides, is_dense
 from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
 from .statistics import corrected
 
@@ -212,9 +213,18 @@ class Tracer(TorchDispatchMode):
         if node.op == "get_attr":
             owner, _, name = node.target.rpartition(".")
             return self.fake(getattr(gm.get_submodule(owner), name))
+        fn = _CHECKED.get(node.target, node.target)
         if node.op == "call_method":
-            return getattr(args[0], node.target)(*args[1:], **kwargs)
-        return (gm.get_submodule(node.target) if node.op == "call_module" else _CHECKED.get(node.target, node.target))(*args, **kwargs)
+            fn = lambda x, *rest, **named: getattr(x, node.target)(*rest, **named)  # noqa: E731
+        elif node.op == "call_module":
+            fn = gm.get_submodule(node.target)
+        last = next(iter(reversed(self.graph.nodes)))
+        return run(fn, args, kwargs, lambda: self._forget_after(last))
+
+    def _forget_after(self, last: fx.Node) -> None:
+        """Take back what has been recorded since ``last``."""
+        while (node := next(iter(reversed(self.graph.nodes)))) is not last:
+            self.graph.erase_node(node)
 
     # -- the whole function ---------------------------------------------------------------------------------------
 
@@ -332,17 +342,7 @@ def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
 
 def tangent_strides(out: torch.Tensor) -> tuple[int, ...]:
     """The strides a tangent of ``out`` is given: those of ``out`` itself when dense, else contiguous ones."""
-    dense, expected = True, 1
-    for size, stride in sorted(zip(out.shape, out.stride()), key=lambda p: (p[1], p[0])):
-        if size != 1:
-            dense, expected = dense and stride == expected, expected * size
-    if dense:
-        return tuple(out.stride())
-    strides, step = [], 1
-    for size in reversed(out.shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+    return tuple(out.stride()) if is_dense(out.shape, out.stride()) else contiguous_strides(out.shape)
 
 
 def trace_joint(fn: Callable, primals: Sequence[Any], *, metas: Sequence[dict] | None = None,

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from ..errors import Unsupported
+from ..shapes.known import same
 from .ops import argument, aten, storage_root
 
 Emit = Callable[..., fx.Node]
@@ -48,14 +49,14 @@ def _permute(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Nod
 
 
 def _expand(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node) -> fx.Node:
-    if base.meta["val"].numel() != value.meta["val"].numel():
+    if not same(base.meta["val"].numel(), value.meta["val"].numel()):
         raise Unsupported("MP502", "an in-place write into an expanded tensor", "clone() it first")
     return _to_base_shape(emit, view, base, value)
 
 
 def through_strides(emit: Emit, view: fx.Node, base: fx.Node, value: fx.Node, start: int) -> fx.Node:
     """Any view at all, of a base without gaps: by the strides that it has, ``start`` elements after the first of ``base``."""
-    if storage_root(base).op != "call_function" or base.meta["val"].storage_offset() != 0:
+    if storage_root(base).op != "call_function" or not same(base.meta["val"].storage_offset(), 0):
         base = emit(aten.clone.default, (base,))  # an offset counts from the start of a storage
     val = view.meta["val"]
     return emit(aten.as_strided_scatter.default, (base, value, list(val.shape), list(val.stride()), start))

@@ -25,16 +25,8 @@ def eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
 @register_backend
 def aot_eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     """Forward and backward graphs made ahead of time, run with eager kernels: shows what ``aot_autograd`` does."""
-    from ..aot_autograd import aot_compile
-    return aot_compile(gm, example_inputs, fw_compiler=_run_graph)
-
-
-def _run_graph(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[[list], list]:
-    def call(args: list) -> list:
-        inputs = tuple(args)
-        args.clear()
-        return list(gm(*inputs))
-    return call
+    from ..aot_autograd import aot_eager
+    return aot_eager(gm, example_inputs)
 
 
 @register_backend

@@ -6,6 +6,7 @@ Upstream: ``TensorIterator.cpp`` (output strides), ``TensorUtils.cpp`` (``comput
 """
 from __future__ import annotations
 
+import functools
 from typing import Any, Sequence
 
 import torch
@@ -69,6 +70,16 @@ def _is_dense(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
             return False
         expected = expected * left.pop(found)[0]
     return True
+
+
+def dims_by_stride(strides: Sequence[int]) -> list[int]:
+    """The dimensions as they lie in memory, the fastest first; of equal strides the last dimension first."""
+    if not symbolic(strides):
+        return sorted(range(len(strides)), key=lambda d: (strides[d], -d))
+
+    def compare(a: int, b: int) -> int:
+        return b - a if same(strides[a], strides[b]) else -1 if strides[a] < strides[b] else 1
+    return sorted(range(len(strides)), key=functools.cmp_to_key(compare))
 
 
 def same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:

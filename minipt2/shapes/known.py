@@ -61,6 +61,14 @@ def positive(n: Any) -> Any:
     return max(n, 1)
 
 
+def likely(shape: Sequence[Any]) -> list[Any]:
+    """The sizes at hand, for prices and other heuristics that decide nothing of what is computed; of those nobody knows a small one."""
+    return [(n.node.hint if n.node.hint is not None else _UNKNOWN) if isinstance(n, SYMBOLIC) else n for n in shape]
+
+
+_UNKNOWN = 64
+
+
 def memo(fn: Callable[..., Any]) -> Callable[..., Any]:
     """``lru_cache`` for functions of tuples of sizes (nested ones too); what is found for symbols is kept as long as their environment."""
     cached = functools.lru_cache(8192)(fn)
