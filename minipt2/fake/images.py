@@ -123,7 +123,7 @@ def _pool(x: FakeTensor, kernel: Any, stride: Any, padding: Any, dilation: Any, 
     kernel = _pair(kernel)
     facts = zip(x.shape[-2:], kernel, _pair(stride, kernel), _pair(padding), _pair(dilation))
     size = tuple(_pooled(n, k, s, p, d, ceil_mode) for n, k, s, p, d in facts)
-    if x.dim() not in (3, 4) or min(size) < 1 or 0 in x.shape or any(2 * p > k for p, k in zip(_pair(padding), kernel)):
+    if x.dim() not in (3, 4) or any(n < 1 for n in size) or any(n == 0 for n in x.shape) or any(2 * p > k for p, k in zip(_pair(padding), kernel)):
         raise Irregular
     return (*x.shape[:-2], *size)
 
@@ -144,7 +144,7 @@ def _avg_pool(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Fa
 @family(aten._adaptive_avg_pool2d.default)
 def _adaptive_pool(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     x, size = args
-    if x.dim() not in (3, 4) or 0 in x.shape:
+    if x.dim() not in (3, 4) or any(n == 0 for n in x.shape):
         raise Irregular
     return _image(mode, x, (*x.shape[:-2], *size))
 
@@ -157,7 +157,7 @@ def _pool_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) 
 @family(aten.upsample_nearest2d.default, aten.upsample_bilinear2d.default, aten.upsample_bicubic2d.default)
 def _upsample(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     x, size = args[:2]
-    if x.dim() != 4 or len(size) != 2 or min(*size, x.numel()) < 1:
+    if x.dim() != 4 or len(size) != 2 or any(n < 1 for n in (*size, x.numel())):
         raise Irregular
     return _image(mode, x, (*x.shape[:2], *size))
 

@@ -12,6 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last
+from ..shapes.known import equal_all
 from .borrowed import run_borrowed
 from .families import Irregular, family_of, leading_index
 from .images import batch_norm
@@ -204,16 +205,16 @@ def _convolution(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) ->
 def _conv_shape(x: FakeTensor, weight: FakeTensor, bias: FakeTensor | None, stride: Sequence[int], padding: Sequence[int],
                 dilation: Sequence[int], transposed: bool, extra: Sequence[int], groups: int) -> tuple[int, ...] | None:
     ndim = x.dim() - 2
-    fits = weight.dim() == x.dim() and weight.dtype == x.dtype and all(len(v) == ndim for v in (stride, padding, dilation)) and 0 not in x.shape
+    fits = weight.dim() == x.dim() and weight.dtype == x.dtype and all(len(v) == ndim for v in (stride, padding, dilation)) and all(n != 0 for n in x.shape)
     if not fits or x.shape[1] != (weight.shape[0] if transposed else weight.shape[1] * groups) or weight.shape[0] % groups:
         return None
     channels = weight.shape[1] * groups if transposed else weight.shape[0]
-    if bias is not None and (tuple(bias.shape) != (channels,) or bias.dtype != x.dtype):
+    if bias is not None and (not equal_all(bias.shape, (channels,)) or bias.dtype != x.dtype):
         return None
     sizes = []
     for n, k, s, p, d, e in zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, extra or (0,) * ndim):
         sizes.append((n - 1) * s - 2 * p + d * (k - 1) + e + 1 if transposed else (n + 2 * p - d * (k - 1) - 1) // s + 1)
-    return (x.shape[0], channels, *sizes) if min(sizes) > 0 else None
+    return (x.shape[0], channels, *sizes) if all(n > 0 for n in sizes) else None
 
 
 @rule(aten.convolution_backward.default)

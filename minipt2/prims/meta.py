@@ -11,7 +11,8 @@ from typing import Any, Sequence
 
 import torch
 
-from ..shapes.known import known, memo, positive, same, same_all, symbolic
+from ..shapes.known import memo, positive, same, same_all, symbolic
+from ..shapes.layouts import channels_last, dense
 
 Shape = tuple[int, ...]
 
@@ -49,7 +50,7 @@ def strides_in_order(shape: Sequence[int], fastest_first: Sequence[int]) -> Shap
 def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether the elements fill a block of memory without gaps or overlaps, in any order of dimensions."""
     if symbolic(shape, strides):
-        return _is_dense(shape, strides)
+        return dense(shape, strides)
     expected = 1
     for stride, size in sorted((stride, size) for size, stride in zip(shape, strides) if size != 1):
         if size == 0:
@@ -57,18 +58,6 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
         if stride != expected:
             return False
         expected = expected * size
-    return True
-
-
-def _is_dense(shape: Sequence[Any], strides: Sequence[Any]) -> bool:
-    """The same where symbols decide: known to be dense, each dimension's stride the extent of those found before."""
-    left = [(n, s) for n, s in zip(shape, strides) if not same(n, 1)]
-    expected = 1
-    while left:
-        found = next((i for i, (_, stride) in enumerate(left) if same(stride, expected)), None)
-        if found is None:
-            return False
-        expected = expected * left.pop(found)[0]
     return True
 
 
@@ -91,14 +80,7 @@ def same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> boo
 
 def is_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether eager would call the layout channels-last (4-d and 5-d), ambiguous layouts counted as row-major."""
-    if len(shape) not in (4, 5) or strides[1] == 0:
-        return False
-    least = 0
-    for dim in [1, *range(len(shape) - 1, 1, -1), 0]:
-        if same(shape[dim], 0) or not known(strides[dim] >= least) or (dim == 0 and same(least, strides[1])):
-            return False
-        least = strides[dim] * positive(shape[dim])
-    return True
+    return len(shape) in (4, 5) and channels_last(shape, strides, len(shape), exact=False)
 
 
 def elementwise_strides(*xs: Any) -> Shape:

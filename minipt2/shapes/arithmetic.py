@@ -12,7 +12,7 @@ import sympy
 
 from .expr import FloorDiv, Mod
 from .functions import OPAQUE, RELATION_OF, opaque
-from .poly import divide, expression, poly
+from .poly import divide, expression, multiply, poly, reduced
 
 if TYPE_CHECKING:
     from .env import ShapeEnv
@@ -64,6 +64,9 @@ def _floordiv(env: "ShapeEnv", a: Expr, b: Expr) -> Expr:
     exact = divide(p, q)
     if exact is not None:
         return expression(exact)
+    p, q, factor = reduced(p, q)
+    if factor != {(): 1}:
+        return _floordiv(env, expression(p), expression(q))
     if env.evaluate(sympy.Lt(b, 0, evaluate=False)):
         return _floordiv(env, -a, -b)
     if not env.evaluate(sympy.Ge(a, 0, evaluate=False)):
@@ -83,6 +86,9 @@ def _tidy_quotient(env: "ShapeEnv", a: Expr, b: Expr) -> Expr | None:
 def _mod(env: "ShapeEnv", a: Expr, b: Expr) -> Expr:
     if divide(poly(a), poly(b)) is not None:
         return sympy.S.Zero
+    p, q, factor = reduced(poly(a), poly(b))
+    if factor != {(): 1}:
+        return expression(multiply(poly(_mod(env, expression(p), expression(q))), factor))
     if env.evaluate(sympy.Lt(b, 0, evaluate=False)):
         return -_mod(env, -a, -b)
     if not env.evaluate(sympy.Ge(a, 0, evaluate=False)):

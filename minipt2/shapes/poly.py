@@ -114,6 +114,16 @@ def divide(p: Poly, q: Poly) -> Poly | None:
     return None
 
 
+def reduced(p: Poly, q: Poly) -> tuple[Poly, Poly, Poly]:
+    """``p`` and ``q`` without their common factors, and those: a number times a monomial."""
+    monos = [*p, *q]
+    common = list(monos[0])
+    for mono in monos[1:]:
+        common = [a for k, a in enumerate(common) if common[:k].count(a) < mono.count(a)]
+    factor = {tuple(common): gcd(content(p), content(q))}
+    return _divide_by_monomial(p, *next(iter(factor.items()))), _divide_by_monomial(q, *next(iter(factor.items()))), factor
+
+
 def _rank(mono: tuple[int, ...]) -> tuple:
     return len(mono), mono
 
