@@ -14,7 +14,7 @@ from typing import Iterable
 import sympy
 
 from .expr import FloorDiv, Mod
-from .poly import Poly, add, atom, content, divide, expression, multiply, number_of, poly
+from .poly import Poly, add, atom, content, divide, divide_by_monomial, expression, multiply, number_of, poly
 from .ranges import Range, Ranges
 from .relations import alone, negative, normal, quotient_of, reduced, signed, single, without_quotient
 
@@ -44,7 +44,7 @@ class Facts(Ranges):
         key = (op, frozenset(p.items()))
         if key in self._decided:
             return self._decided[key]
-        p = self.image(p)
+        p = self._without_factors(self.image(p))
         answer = self._decided[key] = self._is_zero(p) if op == "==" else self._sign(p)
         return answer
 
@@ -75,8 +75,16 @@ class Facts(Ranges):
     def assume(self, op: str, p: Poly) -> None:
         """``p op 0`` holds from now on. It must not contradict what is known."""
         if self.decide(op, p) is None:
-            p = self.image(p)
+            p = self._without_factors(self.image(p))
             {">=": self._assume_sign, "==": self._assume_zero, "!=": self._assume_not_zero}[op](p)
+
+    def _without_factors(self, p: Poly) -> Poly:
+        """``p`` divided by the positive atoms that all its terms share: its sign, and whether it is zero, stay."""
+        shared = [a for a in dict.fromkeys(min(p, key=len, default=())) if self.range_of(a)[0] > 0]
+        common: tuple[int, ...] = ()
+        for a in shared:
+            common += (a,) * min(mono.count(a) for mono in p)
+        return divide_by_monomial(p, common, 1) if common else p
 
     # -- substitution ----------------------------------------------------------------------------------------------
     def image(self, p: Poly) -> Poly:

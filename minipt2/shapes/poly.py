@@ -98,7 +98,7 @@ def expression(p: Poly) -> Expr:
 def divide(p: Poly, q: Poly) -> Poly | None:
     """``p / q`` where that is a polynomial with integer coefficients, else None."""
     if len(q) == 1:
-        return _divide_by_monomial(p, *next(iter(q.items())))
+        return divide_by_monomial(p, *next(iter(q.items())))
     lead = max(q, key=_rank)
     quotient: Poly = {}
     rest = p
@@ -106,7 +106,7 @@ def divide(p: Poly, q: Poly) -> Poly | None:
         if not rest:
             return quotient
         top = max(rest, key=_rank)
-        part = _divide_by_monomial({top: rest[top]}, lead, q[lead])
+        part = divide_by_monomial({top: rest[top]}, lead, q[lead])
         if part is None:
             return None
         quotient = add(quotient, part)
@@ -121,14 +121,15 @@ def reduced(p: Poly, q: Poly) -> tuple[Poly, Poly, Poly]:
     for mono in monos[1:]:
         common = [a for k, a in enumerate(common) if common[:k].count(a) < mono.count(a)]
     factor = {tuple(common): gcd(content(p), content(q))}
-    return _divide_by_monomial(p, *next(iter(factor.items()))), _divide_by_monomial(q, *next(iter(factor.items()))), factor
+    return divide_by_monomial(p, *next(iter(factor.items()))), divide_by_monomial(q, *next(iter(factor.items()))), factor
 
 
 def _rank(mono: tuple[int, ...]) -> tuple:
     return len(mono), mono
 
 
-def _divide_by_monomial(p: Poly, mono: tuple[int, ...], c: int) -> Poly | None:
+def divide_by_monomial(p: Poly, mono: tuple[int, ...], c: int) -> Poly | None:
+    """``p / (c * mono)`` where that is a polynomial with integer coefficients, else None."""
     out = {}
     for m, d in p.items():
         left = _without(m, mono)

@@ -120,12 +120,13 @@ class Node:
         return self.env.implied(self.expr) is True
 
     def guard_or_false(self, file: str = "", line: int = 0) -> bool:
-        return self.guard_bool() if self.has_hint() else self.env.implied(self.expr) is True
+        """Asked by code that goes on rightly either way: a guess that later sizes prove wrong costs a copy, a guard costs a compilation."""
+        return self.env.implied(self.expr) is True
 
     guard_size_oblivious = guard_or_false
 
     def guard_or_true(self, file: str = "", line: int = 0) -> bool:
-        return self.guard_bool() if self.has_hint() else self.env.implied(self.expr) is not False
+        return self.env.implied(self.expr) is not False
 
     # -- arithmetic ------------------------------------------------------------------------------------------------
     def _do(self, op: str, *others: "Node") -> "Node":
