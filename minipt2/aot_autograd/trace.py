@@ -218,12 +218,12 @@ class Tracer(TorchDispatchMode):
             fn = lambda x, *rest, **named: getattr(x, node.target)(*rest, **named)  # noqa: E731
         elif node.op == "call_module":
             fn = gm.get_submodule(node.target)
-        last = next(iter(reversed(self.graph.nodes)))
+        last = next(iter(reversed(self.graph.nodes)), None)
         return run(fn, args, kwargs, lambda: self._forget_after(last))
 
-    def _forget_after(self, last: fx.Node) -> None:
+    def _forget_after(self, last: fx.Node | None) -> None:
         """Take back what has been recorded since ``last``."""
-        while (node := next(iter(reversed(self.graph.nodes)))) is not last:
+        while (node := next(iter(reversed(self.graph.nodes)), None)) is not last:
             self.graph.erase_node(node)
 
     # -- the whole function ---------------------------------------------------------------------------------------
