@@ -215,13 +215,14 @@ def main(argv: list[str]) -> int:
         if names and not any(chapter.folder.name.startswith(n) for n in names):
             continue
         if command == "write":
-            wrong += chapter.write()
+            while chapter.write():  # what is written moves the lines below it, which reports name
+                pass
             continue
         for claim in chapter.run():
             if claim.said != claim.found:
                 wrong += 1
                 sys.stderr.write(f"{chapter.file}:{claim.line}: says {claim.said!r}, found {claim.found!r}\n")
-    return 0 if command == "write" else min(wrong, 1)
+    return min(wrong, 1)
 
 
 if __name__ == "__main__":
