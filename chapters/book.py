@@ -139,7 +139,7 @@ def code_of(place: str) -> tuple[str, int]:
         node = next((n for n in ast.iter_child_nodes(node) if part in _names(n)), None) or _missing(place)
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     lines = text.splitlines()[first - 1 : node.end_lineno]
-    return "\n".join(line for line in lines if not re.match(r"\s*# (>>>|<<<) ", line)), first
+    return "\n".join(line for line in lines if not re.match(r"\s*(# (>>>|<<<) |@exercise\()", line)), first  # marks of the exercises
 
 
 def _names(node: ast.AST) -> set[str]:
