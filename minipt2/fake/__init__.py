@@ -5,7 +5,8 @@ composite operators like tensors of the real device, and hold only a meta tensor
 ``aot_autograd.trace`` and ``inductor.passes``.
 
 * ``tensor``: ``FakeTensor`` and ``FakeMode``; an operator runs its meta kernel on the meta tensors within.
-* ``rules``: operators whose metadata depends on more than their meta kernel says, and those that ask for data.
+* ``data``: operators whose result, or its size, depends on data.
+* ``rules``: operators whose metadata depends on more than their meta kernel says, and the choice among all of these.
 * ``families``, ``images``, ``factories``: whole families of operators in plain Python, faster than their meta kernels.
 * ``views``: the same for views of tensors with symbolic sizes; ``run`` for functions that C++ composes for known sizes only.
 * ``borrowed``: everything else goes to upstream's fake tensors, whose import takes longer than most captures.

@@ -342,15 +342,17 @@ def _roll(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTe
     return new(mode, x.shape, x, None, channels_last_strides(x.shape) if last else None)
 
 
-def leading_index(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    """The leading dimensions of a contiguous tensor, which is what most indexing is."""
+def adjacent_index(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """Neighbouring dimensions of a contiguous tensor, which is what most indexing is."""
     x, indices = args
-    if not x.is_contiguous() or len(indices) > x.dim() or any(type(i) is not FakeTensor or i.dtype not in (torch.int64, torch.int32) for i in indices):
+    first = next((k for k, i in enumerate(indices) if i is not None), len(indices))
+    inner = [i for i in indices if i is not None]
+    if not inner or not x.is_contiguous() or len(indices) > x.dim() or any(type(i) is not FakeTensor for i in indices[first : first + len(inner)]):
         raise Irregular
-    lead = _broadcast([tuple(i.shape) for i in indices])
-    if any(not i.is_contiguous() for i in indices):
+    if any(i.dtype not in (torch.int64, torch.int32) or not i.is_contiguous() for i in inner):
         raise Irregular
-    return new(mode, (*lead, *x.shape[len(indices):]), x)
+    lead = _broadcast([tuple(i.shape) for i in inner])
+    return new(mode, (*x.shape[:first], *lead, *x.shape[first + len(inner):]), x)
 
 
 @family(aten.topk.default)

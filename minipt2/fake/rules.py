@@ -14,7 +14,8 @@ from torch._ops import OpOverload
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last
 from ..shapes.known import equal_all
 from .borrowed import run_borrowed
-from .families import Irregular, family_of, leading_index
+from .data import RULES as DATA, mask_indices
+from .families import Irregular, family_of, adjacent_index
 from .images import batch_norm
 from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor
 from .views import VIEWS, has_symbols
@@ -38,6 +39,8 @@ def handler_of(func: OpOverload) -> Rule:
         return _rules[func]
     if not isinstance(func, OpOverload) or func.namespace not in ("aten", "prim"):
         return run_borrowed
+    if func in DATA:
+        return DATA[func]
     if torch.Tag.data_dependent_output in func.tags:
         return _data_dependent
     if torch.Tag.dynamic_output_shape in func.tags:
@@ -146,10 +149,9 @@ def _detach_in_place(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict
 
 @rule(aten.index.Tensor, aten._unsafe_index.Tensor)
 def _index(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
-        raise DynamicShape(str(func))
+    args = (args[0], mask_indices(mode, func, args[1]))
     try:
-        return leading_index(mode, func, args, kwargs)
+        return adjacent_index(mode, func, args, kwargs)
     except Irregular:
         return mode.run_meta(func, args, kwargs, device=args[0].device)
 
@@ -170,14 +172,6 @@ def _view_copy(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> F
       aten.copy_.default, aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default)
 def _on_first_device(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     return mode.run_meta(func, args, kwargs, device=args[0].device)
-
-
-@rule(aten.repeat_interleave.Tensor)
-def _repeat_interleave(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    size = kwargs.get("output_size", args[1] if len(args) > 1 else None)
-    if size is None:
-        raise DynamicShape(str(func))
-    return mode.run_meta(lambda repeats: repeats.new_empty(size), (args[0],), {})
 
 
 @rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)

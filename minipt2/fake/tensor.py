@@ -70,6 +70,8 @@ class FakeMode(TorchDispatchMode):
         super().__init__()
         self._storages: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
         self._constants: list[weakref.ref] = []
+        self.environment: Callable[[], Any] | None = None
+        """Gives the ``ShapeEnv`` that makes symbols for what depends on data; None: such operators are errors."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

@@ -86,9 +86,11 @@ class ShapeEnv:
             return self._wrapped(self._new("f", number, source, real=True), float) if math.isfinite(number) else number
         return self._wrapped(self._new("n", number, source, integer=True))
 
-    def unbacked(self, low: int | None = 0, high: int | None = None) -> "torch.SymInt":
-        """A size that depends on data: no hint, and nobody's input."""
-        return self._wrapped(self._new("u", None, None, -math.inf if low is None else low, math.inf if high is None else high, integer=True))
+    def unbacked(self, low: int | None = 0, high: int | None = None, kind: type = int) -> "torch.SymInt | torch.SymFloat":
+        """A size (or another number) that depends on data: no hint, and nobody's input."""
+        ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        assumptions = {"real": True} if kind is float else {"integer": True}
+        return self._wrapped(self._new("u", None, None, *ends, **assumptions), kind)
 
     def _new(self, kind: str, hint: Any, source: Source | None, low: float = -math.inf, high: float = math.inf, **assumptions: Any) -> sympy.Symbol:
         symbol = sympy.Symbol(f"{kind}{self._counts[kind]}", **assumptions)
@@ -96,7 +98,7 @@ class ShapeEnv:
         self.sources[symbol] = [source] if source is not None else []
         if hint is not None:
             self.hints[symbol] = hint
-        if kind != "f":
+        if symbol.is_integer:
             self._ranges[symbol] = (low, high)
             self.facts.give(symbol, low, high)
         return symbol
@@ -179,6 +181,11 @@ class ShapeEnv:
             self.asserted.append(Recorded(fact, self.where()))
             self._learn(fact)
         return known is not False
+
+    def assume(self, fact: sympy.Basic) -> None:
+        """``fact`` holds by itself: whoever made the symbols says so. No guard comes of it."""
+        if self.implied(fact) is None:
+            self._learn(fact)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
