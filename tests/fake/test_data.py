@@ -41,15 +41,15 @@ def _number(n, known):
 
 
 def test_sizes_are_bounded_by_what_was_there():
-    env, mode = ShapeEnv(), FakeMode()
+    x, env, mode = torch.arange(6), ShapeEnv(), FakeMode()
     mode.environment = lambda: env
     with mode:
-        n = mode.from_tensor(torch.arange(6)).nonzero().shape[0]
+        n = mode.from_tensor(x).nonzero().shape[0]
     assert n >= 0 and n <= 6 and not n > 7
 
 
 @pytest.mark.parametrize("program, error", [(lambda x: x.sum().item(), DataDependent), (lambda x: x.nonzero(), DynamicShape), (lambda x: x[x > 0], DynamicShape)])
 def test_without_an_environment_they_are_errors(program, error):
-    mode = FakeMode()
+    x, mode = torch.arange(6), FakeMode()
     with mode, pytest.raises(error):
-        program(mode.from_tensor(torch.arange(6)))
+        program(mode.from_tensor(x))
