@@ -20,11 +20,11 @@ from .errors import InvalidArgument
 MODES = {
     "default": {},
     "reduce-overhead": {"cuda_graphs": True},
-    "max-autotune": {"cuda_graphs": True},
-    "max-autotune-no-cudagraphs": {},
+    "max-autotune": {"cuda_graphs": True, "max_autotune": True},
+    "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
 """The settings that each mode changes."""
-OPTIONS = ("cuda_graphs", "fusion", "freeze", "onednn", "channels_last", "max_fusion_size", "memory_budget")
+OPTIONS = ("cuda_graphs", "max_autotune", "fusion", "freeze", "onednn", "channels_last", "max_fusion_size", "memory_budget")
 """Settings of ``config`` that ``options=`` may override for one compiled function."""
 
 
@@ -37,7 +37,8 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     of a dimension (any value of an int or float) that then changes; True for any size but 0 and 1 from the start; False for one size
     only, each other one being a new compilation (see ``mark_dynamic``, ``mark_static``). ``backend``: a name of ``list_backends()`` or a
     callable ``(gm, example_inputs) -> callable``.
-    ``mode``: one of ``MODES``; ``reduce-overhead`` replays CUDA graphs, on a CPU all modes generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
+    ``mode``: one of ``MODES``; ``reduce-overhead`` replays CUDA graphs, ``max-autotune`` times kernels as well (``-no-cudagraphs``: only
+    that); on a CPU all modes generate the default code. ``options``: overrides of the settings named in ``OPTIONS``
     (``{"memory_budget": 0.5}``: save less for the backward, compute more of it again).
     Raises ``InvalidArgument`` at once for an unknown backend, mode or option. What is compiled already is compiled anew, with these
     settings. Follows ``torch.compile``.

@@ -44,6 +44,8 @@ class Config:
     """Record what a graph launches on a GPU, and replay it (``mode="reduce-overhead"``)."""
     triton_interpret: bool = False
     """Run CPU tensors through the GPU's code generator and Triton's interpreter (tests; slow)."""
+    max_autotune: bool = False
+    """Time several block sizes of every Triton kernel and take the fastest (``mode="max-autotune"``)."""
     verify_ir: bool = False
     """Check IR invariants between passes (tests)."""
     max_fusion_size: int = 64

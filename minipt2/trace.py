@@ -21,7 +21,7 @@ _lock = threading.Lock()
 _running = threading.local()
 STANDARD_COUNTERS = ("graphs", "breaks", "recompiles", "kernels", "fallbacks", "skipped_frames")
 STAGES = ("instruction", "bytecode", "graph", "guards", "breaks", "skipped", "recompiles", "dynamic", "aot", "prims", "ir", "schedule", "scheduler",
-          "codegen", "code", "recipe", "fallback", "cache", "cudagraphs", "perf")
+          "codegen", "code", "recipe", "fallback", "cache", "autotune", "cudagraphs", "perf")
 """What can be listened to, in the order data flow."""
 
 

@@ -165,6 +165,14 @@ def _triton(plan: Any, name: str, device: torch.device) -> tuple[wrapper.Wrapper
     return written, dict(c=[], kernels=len(source.launches), triton=table)
 
 
+def _tuner(hw: Hw, device: torch.device) -> Callable[..., Any] | None:
+    """What finds block sizes by measuring, where that is wanted and there is something to measure on."""
+    if not config.max_autotune or device.type != "cuda" or not torch.cuda.is_available():
+        return None
+    from .autotune import tuned
+    return lambda plans, schedule: tuned(plans, schedule, hw, device)
+
+
 def _constants(gm: fx.GraphModule, constants: Sequence[Any]) -> tuple[dict[str, str], dict[str, Any]]:
     """Constants as attributes of ``gm`` (found again in another process), and others by value."""
     known = {id(operator.attrgetter(n.target)(gm)): n.target for n in gm.graph.nodes if n.op == "get_attr"}

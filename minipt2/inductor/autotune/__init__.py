@@ -4,5 +4,7 @@ In: the kernels of a schedule. Out: a configuration for each. Called by code gen
 Upstream counterpart: ``torch._inductor.autotune_process`` and ``torch._inductor.runtime.triton_heuristics``.
 """
 from .race import pick
+from .space import candidates
+from .tune import Tried, tuned
 
-__all__ = ["pick"]
+__all__ = ["Tried", "candidates", "pick", "tuned"]

@@ -7,7 +7,7 @@ pointers have canonical names, sizes and block sizes are constants. Upstream: ``
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
 from ... import trace
 from ..hardware import Hw
@@ -55,25 +55,34 @@ class TritonSource:
         return "\n\n".join(p.text for p in self.programs)
 
 
-def generate(schedule: Schedule, hw: Hw) -> TritonSource:
-    """Programs for all kernels of ``schedule``."""
+def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule], list[Blocks]] | None = None) -> TritonSource:
+    """Programs for all kernels of ``schedule``, with the blocks that ``tuned`` finds, or the first guesses."""
     source = TritonSource()
     known: dict[Any, int] = {}
     names: set[str] = set()
-    for step in schedule.kernels:
-        plan = make_plan(step, schedule)
-        blocks = choose(plan, hw, walked_across(plan))
+    plans = [make_plan(step, schedule) for step in schedule.kernels]
+    chosen = tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]
+    for step, plan, blocks in zip(schedule.kernels, plans, chosen):
         body = Writer(plan, blocks).write()
         key = (body.statements, blocks.warps, blocks.stages, tuple(p.dtype for p in plan.params), aligned(plan, schedule))
         if key not in known:
             known[key] = len(source.programs)
-            name = title(step, names)
-            signature = tuple("*" + STORAGE[p.dtype] for p in plan.params) + ("*i32",) * body.checks
-            source.programs.append(Program(name, define(name, step, plan, body), signature, key[-1], blocks.warps, blocks.stages))
+            source.programs.append(_program(title(step, names), step, plan, blocks, body, schedule))
         number = known[key]
         source.launches.append(Launch(number, [p.buffer for p in plan.params], body.grid, body.checks, source.programs[number].name))
     trace.artifact("codegen", schedule.program.name, lambda: source.text)
     return source
+
+
+def variant(plan: Plan, blocks: Blocks, schedule: Schedule) -> tuple[Program, tuple[int, int], bool]:
+    """A kernel with other blocks, to be raced: (program, grid, whether it takes error flags)."""
+    body = Writer(plan, blocks).write()
+    return _program("kernel", None, plan, blocks, body, schedule), body.grid, body.checks
+
+
+def _program(name: str, step: Kernel | None, plan: Plan, blocks: Blocks, body: "Writer", schedule: Schedule) -> Program:
+    signature = tuple("*" + STORAGE[p.dtype] for p in plan.params) + ("*i32",) * body.checks
+    return Program(name, define(name, step, plan, body), signature, aligned(plan, schedule), blocks.warps, blocks.stages)
 
 
 def kernel(plan: Plan, blocks: Blocks, name: str = "kernel") -> str:
