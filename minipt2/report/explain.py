@@ -55,6 +55,10 @@ class Explanation:
     """(function, check that failed, with what was expected and found)."""
     code: list[tuple[str, str]] = field(default_factory=list)
     """(name, text) of every generated source: C and wrapper modules."""
+    tuned: list[str] = field(default_factory=list)
+    """What was tried for each kernel that was timed, and what won."""
+    not_replayed: list[tuple[str, str]] = field(default_factory=list)
+    """(compiled graph, why this call was not the replay of a CUDA graph)."""
     warnings: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each stage, without the stages it called."""
@@ -97,6 +101,10 @@ class Explanation:
             self.recompiles += [(name, reason) for reason in payload[1].values()]
         elif stage == "code":
             self.code.append((name, str(payload)))
+        elif stage == "autotune":
+            self.tuned.append(str(payload))
+        elif stage == "cudagraphs":
+            self.not_replayed.append((name, payload))
         elif stage == "perf":
             stage = name.split(" of ")[0].split(" on ")[0]
             self.seconds[stage] = self.seconds.get(stage, 0.0) + payload.own
@@ -120,6 +128,8 @@ class Explanation:
         lines += [f"break: {reason}" for reason in self.breaks]
         lines += [f"runs eagerly: {name}: {reason}" for name, reason in self.skipped]
         lines += [f"compiled again: {name}: {reason}" for name, reason in self.recompiles]
+        lines += [f"tuned: {text}" for text in self.tuned]
+        lines += [f"not replayed: {name}: {reason}" for name, reason in self.not_replayed]
         lines += [f"warning: {text}" for text in self.warnings]
         if self.code:
             lines.append("code: " + ", ".join(f"{name} ({_counted(text.count(chr(10)) + 1, 'line')})" for name, text in self.code)
@@ -164,7 +174,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return "\n".join(["<table>", row(header, "th"), *(row(cells, "td") for cells in rows), "</table>"])
 
 
-_STAGES = ("graph", "guards", "recipe", "fallback", "breaks", "skipped", "recompiles", "code", "perf")
+_STAGES = ("graph", "guards", "recipe", "fallback", "breaks", "skipped", "recompiles", "code", "autotune", "cudagraphs", "perf")
 
 
 def explain(fn: Callable, *misplaced: Any, **settings: Any) -> Callable[..., Explanation]:
