@@ -4,7 +4,7 @@ from rich.console import Console
 
 from minipt2.bench.__main__ import main, parse, show, table
 from minipt2.bench import budget
-from minipt2.bench.runner import Row
+from minipt2.bench.runner import Row, run
 
 
 def row(model="actor_critic", **more):
@@ -38,7 +38,8 @@ def test_a_failure_takes_one_line():
     assert "failed" in text and "long" not in text and "1426.12" in text
 
 
-@pytest.mark.parametrize("argv, told", [(["--models", "gtp2"], "gpt2"), (["--phase", "both"], "infer,train"), (["--rounds", "0"], "--rounds")])
+@pytest.mark.parametrize("argv, told", [(["--models", "gtp2"], "gpt2"), (["--phase", "both"], "infer,train"), (["--rounds", "0"], "--rounds"),
+                                        (["--device", "gpu"], "cuda"), (["--mode", "fast"], "reduce-overhead")])
 def test_mistakes_are_named(argv, told, capsys):
     with pytest.raises(SystemExit):
         main(argv)
@@ -57,3 +58,8 @@ def test_the_curve_of_memory_budgets(tmp_path, monkeypatch):
     assert "12.0 ms" in text and "70.0" in text
     full, half = (line.count("#") for line in text.splitlines() if " saved |" in line)
     assert full == 2 * half
+
+
+def test_autocast_and_modes_reach_every_contender(monkeypatch):
+    row = run("actor_critic", "train", size="small", amp=True, mode="reduce-overhead", rounds=2)
+    assert row.ms.keys() == {"eager", "minipt2"} and 1e-6 < row.max_error < 0.1  # bfloat16 products, rounded elsewhere

@@ -2,6 +2,7 @@
 
     python -m minipt2.bench                                       all sample models against eager
     python -m minipt2.bench --peer torch.compile --json out.json  three side by side (minutes: the peer compiles for long)
+    python -m minipt2.bench --device cuda --amp --mode reduce-overhead --peer torch.compile
     python -m minipt2.bench --demo                                a CNN and a transformer, quick
     python -m minipt2.bench --models gpt2 --memory-budget         memory against time, a table and a plot
 """
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .. import models
+from .. import api, models
 from ..report import measure
 from . import budget
 from .runner import Row, run
@@ -30,7 +31,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--models", help=f"comma list of {', '.join(models.NAMES)} (default: all)")
     parser.add_argument("--phase", default="infer,train", help="infer, train or infer,train (default: both)")
     parser.add_argument("--peer", choices=["torch.compile"], help="measure it in the same rounds")
-    parser.add_argument("--size", default="bench", choices=models.SIZES, help="of the models: small for tests, bench (default) for timing")
+    parser.add_argument("--device", default="cpu", help="cpu (default), or cuda: wall clock, the work of the GPU included")
+    parser.add_argument("--amp", action="store_true", help="under autocast to bfloat16")
+    parser.add_argument("--mode", choices=api.MODES, help="of both compilers")
+    parser.add_argument("--size", choices=models.SIZES, help="of the models: small for tests, bench (default) for timing, gpu (default there)")
     parser.add_argument("--rounds", type=int, default=15, help="steps timed for each contender (default: 15)")
     parser.add_argument("--threads", type=int, default=1, help="1: CPU time of the process; more: wall clock")
     parser.add_argument("--unpinned", action="store_true", help="leave malloc as it is (eager then pays for fresh pages)")
@@ -49,6 +53,13 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(models.NAMES)}")
     if args.rounds < 1 or args.threads < 1:
         parser.error("--rounds and --threads take a number from 1 up")
+    try:
+        args.device = str(torch.device(args.device))
+    except RuntimeError:
+        parser.error(f"--device takes cpu, cuda or cuda:1, not {args.device!r}")
+    args.size = args.size or ("bench" if args.device == "cpu" else "gpu")
+    if args.device != "cpu" and not torch.cuda.is_available():
+        parser.error(f"--device {args.device}: torch sees no GPU here")
     args.phases = args.phase.split(",")
     if set(args.phases) - {"infer", "train"}:
         parser.error("--phase takes infer, train or infer,train")
@@ -69,7 +80,8 @@ def main(argv: list[str] | None = None) -> int:
     print(summary(rows, args, pinned))
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"machine": machine(), "threads": args.threads, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
+            settings = {k: getattr(args, k) for k in ("device", "amp", "mode", "size", "rounds", "threads")}
+            json.dump({"machine": machine(), **settings, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
     return 1 if any(row.error for row in rows) else 0
 
 
@@ -93,7 +105,7 @@ def measure_all(args: argparse.Namespace) -> list[Row]:
 def measured(name: str, phase: str, args: argparse.Namespace) -> Row:
     """A row, or a row that says what went wrong: one model's failure must not lose the others' results."""
     try:
-        return run(name, phase, size=args.size, peer=bool(args.peer), rounds=args.rounds, threads=args.threads,
+        return run(name, phase, size=args.size, device=args.device, amp=args.amp, mode=args.mode, peer=bool(args.peer), rounds=args.rounds, threads=args.threads,
                    memory=args.memory, warm=args.warm)
     except Exception as error:
         return Row(name, phase, error=f"{type(error).__name__}: {error}")
@@ -142,16 +154,19 @@ def summary(rows: list[Row], args: argparse.Namespace, pinned: bool) -> str:
             if who and good:
                 values = [row.speedup[who] for row in good]
                 lines.append(f"{phase}: {measure.geometric_mean(values):.3f} times as fast as {who} (geometric mean of {len(values)}, worst {min(values):.2f})")
-    clock = "process CPU time" if args.threads == 1 else "wall clock"
-    lines.append(f"{args.threads} thread(s), {clock}, {args.rounds} interleaved rounds, "
+    clock = "process CPU time" if args.threads == 1 and args.device == "cpu" else "wall clock"
+    where = f"{args.threads} thread(s)" if args.device == "cpu" else torch.cuda.get_device_name(args.device)
+    kind = f"{'autocast to bfloat16' if args.amp else 'float32'}, mode {args.mode or 'default'}"
+    lines.append(f"{where}, {kind}, {clock}, {args.rounds} interleaved rounds, "
                  f"freed pages {'kept (mallopt)' if pinned else 'left to malloc'}\n"
                  f"torch {torch.__version__}, Python {platform.python_version()}")
     return "\n".join(lines)
 
 
 def machine() -> dict[str, Any]:
-    return {"torch": torch.__version__, "python": platform.python_version(), "cpu": torch.backends.cpu.get_cpu_capability(),
-            "processor": platform.machine()}
+    found = {"torch": torch.__version__, "python": platform.python_version(), "cpu": torch.backends.cpu.get_cpu_capability(),
+             "processor": platform.machine()}
+    return {**found, "gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else found
 
 
 if __name__ == "__main__":

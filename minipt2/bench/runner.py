@@ -44,25 +44,32 @@ class Row:
 
 
 class Case:
-    """A model with its inputs and step, the same for every contender."""
+    """A model with its inputs and step, the same for every contender. ``amp``: under autocast to bfloat16."""
 
-    def __init__(self, name: str, phase: str, size: str):
-        self.name, self.train = name, phase == "train"
-        self.model = models.build(name, size).train(self.train)
+    def __init__(self, name: str, phase: str, size: str, device: str = "cpu", amp: bool = False):
+        self.name, self.train, self.device, self.amp = name, phase == "train", torch.device(device), amp
+        self.model = models.build(name, size).train(self.train).to(self.device)
         for module in self.model.modules():  # all contenders must compute the same thing
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
-        self.inputs = models.inputs(name, size)
+        self.inputs = tuple(x.to(self.device) for x in models.inputs(name, size))
 
     def step(self, model: Callable) -> Any:
         """A forward pass without grad, or forward and backward with gradients fresh."""
-        if not self.train:
-            with torch.no_grad():
-                return model(*self.inputs)
-        self.model.zero_grad(set_to_none=True)
-        loss = models.loss(model(*self.inputs))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.amp):
+            if not self.train:
+                with torch.no_grad():
+                    return model(*self.inputs)
+            self.model.zero_grad(set_to_none=True)
+            loss = models.loss(model(*self.inputs))
         loss.backward()
         return loss.detach()
+
+    def timed(self, model: Callable) -> None:
+        """A step of which the device's work is over when it returns."""
+        self.step(model)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
     def results(self, model: Callable) -> list[torch.Tensor]:
         """Outputs (and gradients when training) of one step, buffers put back as they were."""
@@ -86,38 +93,40 @@ def difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float
     return max((float((e - f).abs().max()) / max(float(e.abs().max()), floor, 1e-12) for e, f in pairs), default=0.0)
 
 
-def run(name: str, phase: str, *, size: str = "bench", peer: bool = False, rounds: int = 15, threads: int = 1,
-        memory: bool = False, warm: bool = False) -> Row:
-    """Measure one row. ``peer`` adds ``torch.compile``; ``warm`` and ``memory`` start child processes."""
+def run(name: str, phase: str, *, size: str = "bench", device: str = "cpu", amp: bool = False, mode: str | None = None, peer: bool = False,
+        rounds: int = 15, threads: int = 1, memory: bool = False, warm: bool = False) -> Row:
+    """Measure one row. ``mode``: of both compilers. ``peer`` adds ``torch.compile``; ``warm`` and ``memory`` start child processes."""
     row = Row(name, phase)
     torch.set_num_threads(threads)
-    case = Case(name, phase, size)
+    case = Case(name, phase, size, device, amp)
     contenders: dict[str, Callable] = {"eager": case.model}
     expected = case.results(case.model)
     minipt2.reset()
     with _cold_cache():
-        ours = minipt2.compile(case.model)
-        row.compile_s["minipt2"] = _seconds(lambda: case.step(ours))
+        ours = minipt2.compile(case.model, mode=mode)
+        row.compile_s["minipt2"] = _seconds(lambda: case.timed(ours))
     counted = minipt2.counters()
     row.kernels, row.breaks, row.fallbacks = counted["kernels"], counted["breaks"], counted["fallbacks"]
     row.max_error = difference(expected, case.results(ours))
     contenders["minipt2"] = ours
     if peer:
         torch.compiler.reset()
-        contenders["torch.compile"] = theirs = torch.compile(case.model)
-        row.compile_s["torch.compile"] = _seconds(lambda: case.step(theirs))
-    calls = {who: (lambda model=model: case.step(model)) for who, model in contenders.items()}
-    timings = measure.interleave(calls, rounds, measure.clock_for(threads))
+        contenders["torch.compile"] = theirs = torch.compile(case.model, mode=mode)
+        row.compile_s["torch.compile"] = _seconds(lambda: case.timed(theirs))
+    calls = {who: (lambda model=model: case.timed(model)) for who, model in contenders.items()}
+    timings = measure.interleave(calls, rounds, measure.clock_for(threads, device))
     for who, timing in timings.items():
         row.ms[who] = sorted(timing.seconds)[rounds // 2] * 1e3
         row.faults[who] = timing.faults
         if who != "minipt2":
             row.speedup[who] = measure.ratio(timing.seconds, timings["minipt2"].seconds).median
+    if case.device.type == "cuda":
+        row.peak_mib = {who: _peak(call, case.device) for who, call in calls.items()}
     del contenders, ours, calls
     gc.collect()
     if warm:
         row.warm_s = child("warm", name, phase, size)
-    if memory:
+    if memory and case.device.type == "cpu":
         row.peak_mib = {who: child(f"peak-{who}", name, phase, size) for who in ("eager", "minipt2")}
     return row
 
@@ -135,6 +144,14 @@ class _cold_cache:
     def __exit__(self, *exc: Any) -> None:
         self._patch.__exit__(*exc)
         self._folder.cleanup()
+
+
+def _peak(call: Callable[[], Any], device: torch.device) -> float:
+    """MiB that a step needs on a GPU beyond what is allocated before it."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    return (torch.cuda.max_memory_allocated(device) - before) / 2**20
 
 
 def _seconds(call: Callable[[], Any]) -> float:

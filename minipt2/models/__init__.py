@@ -1,6 +1,6 @@
 """Sample models in plain ``torch.nn``, one file each: what the demo, the bench and the tests run.
 
-In: a name and a size (``"small"`` for tests, ``"bench"`` for timing). Out: a module and its example inputs. Each model file
+In: a name and a size (``"small"`` for tests, ``"bench"`` for timing on a CPU, ``"gpu"``). Out: a module and its example inputs. Each model file
 defines ``build(size) -> nn.Module`` and ``inputs(size) -> tuple`` and nothing a user's own model would not have; ``loss`` turns any
 output into the scalar that training steps minimise. Called by ``bench`` and ``tests``.
 """
@@ -14,7 +14,7 @@ from torch import nn
 
 NAMES = ("resnet18", "resnet50", "mobilenetv2", "gpt2", "bert", "vit", "recommender", "unet", "lstm", "actor_critic")
 CNNS = ("resnet18", "resnet50", "mobilenetv2", "unet")
-SIZES = ("small", "bench")
+SIZES = ("small", "bench", "gpu")
 
 
 def build(name: str, size: str = "bench", seed: int = 0) -> nn.Module:

@@ -22,9 +22,9 @@ class ActorCritic(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return ActorCritic(64, 8, 256) if size == "bench" else ActorCritic(6, 2, 16)
+    return ActorCritic(*{"small": (6, 2, 16), "bench": (64, 8, 256), "gpu": (256, 32, 1024)}[size])
 
 
 def inputs(size: str) -> tuple:
-    n, observation, action = (1024, 64, 8) if size == "bench" else (5, 6, 2)
+    n, observation, action = {"small": (5, 6, 2), "bench": (1024, 64, 8), "gpu": (16384, 256, 32)}[size]
     return torch.randn(n, observation), torch.randn(n, action)

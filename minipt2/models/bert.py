@@ -57,11 +57,12 @@ class BERT(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return BERT(5000, 256, 6, 128, 8) if size == "bench" else BERT(100, 32, 2, 32, 4)
+    return {"small": lambda: BERT(100, 32, 2, 32, 4), "bench": lambda: BERT(5000, 256, 6, 128, 8),
+            "gpu": lambda: BERT(30522, 512, 12, 768, 12)}[size]()
 
 
 def inputs(size: str) -> tuple:
-    n, t, vocabulary = (4, 256, 5000) if size == "bench" else (2, 16, 100)
+    n, t, vocabulary = {"small": (2, 16, 100), "bench": (4, 256, 5000), "gpu": (16, 512, 30522)}[size]
     mask = torch.ones(n, t, dtype=torch.int64)
     mask[0, t // 2:] = 0
     return torch.randint(0, vocabulary, (n, t)), mask

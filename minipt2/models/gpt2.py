@@ -54,8 +54,10 @@ class GPT(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return GPT(5000, 256, 6, 128, 8) if size == "bench" else GPT(100, 32, 2, 32, 4)
+    return {"small": lambda: GPT(100, 32, 2, 32, 4), "bench": lambda: GPT(5000, 256, 6, 128, 8),
+            "gpu": lambda: GPT(50257, 512, 12, 768, 12)}[size]()
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randint(0, 5000, (4, 256)) if size == "bench" else torch.randint(0, 100, (2, 16)),)
+    n, t, vocabulary = {"small": (2, 16, 100), "bench": (4, 256, 5000), "gpu": (8, 512, 50257)}[size]
+    return (torch.randint(0, vocabulary, (n, t)),)

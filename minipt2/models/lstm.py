@@ -37,8 +37,9 @@ class LSTMLanguageModel(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return LSTMLanguageModel(2000, 256, 2) if size == "bench" else LSTMLanguageModel(50, 16, 2)
+    return LSTMLanguageModel(*{"small": (50, 16, 2), "bench": (2000, 256, 2), "gpu": (10000, 512, 2)}[size])
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randint(0, 2000, (16, 16)) if size == "bench" else torch.randint(0, 50, (3, 5)),)
+    n, t, vocabulary = {"small": (3, 5, 50), "bench": (16, 16, 2000), "gpu": (64, 32, 10000)}[size]
+    return (torch.randint(0, vocabulary, (n, t)),)

@@ -40,8 +40,9 @@ class MobileNetV2(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return MobileNetV2() if size == "bench" else MobileNetV2(STAGES[:3], classes=10, last=64)
+    return MobileNetV2(STAGES[:3], classes=10, last=64) if size == "small" else MobileNetV2()
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randn(4, 3, 128, 128) if size == "bench" else torch.randn(2, 3, 32, 32),)
+    shape = {"small": (2, 3, 32, 32), "bench": (4, 3, 128, 128), "gpu": (64, 3, 224, 224)}[size]
+    return (torch.randn(shape),)

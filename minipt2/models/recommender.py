@@ -31,9 +31,10 @@ class Recommender(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return Recommender(8, 10000, 32, 13) if size == "bench" else Recommender(3, 50, 8, 5)
+    tables, rows, width, dense = {"small": (3, 50, 8, 5), "bench": (8, 10000, 32, 13), "gpu": (26, 100000, 64, 13)}[size]
+    return Recommender(tables, rows, width, dense)
 
 
 def inputs(size: str) -> tuple:
-    n, tables, rows, dense = (512, 8, 10000, 13) if size == "bench" else (6, 3, 50, 5)
+    n, tables, rows, dense = {"small": (6, 3, 50, 5), "bench": (512, 8, 10000, 13), "gpu": (8192, 26, 100000, 13)}[size]
     return torch.randn(n, dense), torch.randint(0, rows, (n, tables))

@@ -28,10 +28,11 @@ class Bottleneck(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    if size == "bench":
-        return ResNet(Bottleneck, (3, 4, 6, 3), expansion=4)
-    return ResNet(Bottleneck, (1, 1, 1, 1), expansion=4, classes=10, width=8)
+    if size == "small":
+        return ResNet(Bottleneck, (1, 1, 1, 1), expansion=4, classes=10, width=8)
+    return ResNet(Bottleneck, (3, 4, 6, 3), expansion=4)
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randn(1, 3, 224, 224) if size == "bench" else torch.randn(4, 3, 64, 64),)
+    shape = {"small": (4, 3, 64, 64), "bench": (1, 3, 224, 224), "gpu": (64, 3, 224, 224)}[size]
+    return (torch.randn(shape),)

@@ -35,8 +35,9 @@ class UNet(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return UNet(16, 4) if size == "bench" else UNet(8, 2)
+    return UNet(*{"small": (8, 2), "bench": (16, 4), "gpu": (64, 4)}[size])
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randn(2, 3, 128, 128) if size == "bench" else torch.randn(1, 3, 16, 16),)
+    shape = {"small": (1, 3, 16, 16), "bench": (2, 3, 128, 128), "gpu": (8, 3, 256, 256)}[size]
+    return (torch.randn(shape),)

@@ -38,8 +38,10 @@ class ViT(nn.Module):
 
 
 def build(size: str) -> nn.Module:
-    return ViT(128, 16, 4, 256, 4) if size == "bench" else ViT(32, 8, 2, 32, 4, classes=10)
+    return {"small": lambda: ViT(32, 8, 2, 32, 4, classes=10), "bench": lambda: ViT(128, 16, 4, 256, 4),
+            "gpu": lambda: ViT(224, 16, 12, 768, 12)}[size]()
 
 
 def inputs(size: str) -> tuple:
-    return (torch.randn(4, 3, 128, 128) if size == "bench" else torch.randn(2, 3, 32, 32),)
+    shape = {"small": (2, 3, 32, 32), "bench": (4, 3, 128, 128), "gpu": (32, 3, 224, 224)}[size]
+    return (torch.randn(shape),)

@@ -62,9 +62,9 @@ def saved_for_backward(call: Callable[[], object], apart_from: Iterable[torch.Te
     return sum(t.untyped_storage().nbytes() for place, t in kept.items() if place not in own), result
 
 
-def clock_for(threads: int) -> Clock:
-    """One thread: process CPU time, which other processes disturb least. More: wall clock."""
-    return time.process_time if threads == 1 else time.perf_counter
+def clock_for(threads: int, device: str = "cpu") -> Clock:
+    """One thread of a CPU: process CPU time, which other processes disturb least. More, or a GPU: wall clock."""
+    return time.process_time if threads == 1 and device == "cpu" else time.perf_counter
 
 
 def interleave(calls: dict[str, Callable[[], object]], rounds: int, clock: Clock, warmup: int = 3) -> dict[str, Timing]:
