@@ -71,8 +71,8 @@ def info(op: OpOverload) -> OpInfo:
 
 
 def origin_of(meta: dict) -> dict:
-    """The part of a node's ``meta`` that all which is made from it inherits: the user's lines, and the checkpoint they are in."""
-    return {"stack": meta.get("stack", ()), **({"checkpoint": meta["checkpoint"]} if "checkpoint" in meta else {})}
+    """The part of a node's ``meta`` that all which is made from it inherits: the user's lines, the checkpoint they are in, the captured node's name."""
+    return {"stack": meta.get("stack", ()), **{key: meta[key] for key in ("checkpoint", "captured") if key in meta}}
 
 
 def argument(node_args: tuple, node_kwargs: dict, op: OpOverload, index: int):

@@ -194,7 +194,7 @@ class Tracer(TorchDispatchMode):
         remaining, regions = iter(inputs), []
         try:
             for node in gm.graph.nodes:
-                self.at(node.meta)
+                self.at({**node.meta, "captured": node.name})
                 args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
                 if node.op == "output":
                     return args[0]

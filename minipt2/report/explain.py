@@ -9,12 +9,14 @@ import itertools
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Callable, Iterable
 
 import torch
 
 from .. import api, trace
 from ..errors import InvalidArgument, Unsupported
+from .stages import Gathering
 from .text import target_name
 
 _LISTED = 12
@@ -63,6 +65,8 @@ class Explanation:
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each stage, without the stages it called."""
     counters: dict[str, int] = field(default_factory=dict)
+    stages: Gathering = field(default_factory=Gathering, repr=False)
+    """What became of each graph, for ``to_html``."""
 
     @property
     def graphs(self) -> list[torch.fx.GraphModule]:
@@ -138,6 +142,11 @@ class Explanation:
             lines.append("seconds: " + ", ".join(f"{name} {s:.2f}" for name, s in self.seconds.items()))
         return "\n".join(lines)
 
+    def to_html(self, path: str | Path, times: bool = True) -> Path:
+        """Write one self-contained page with every stage, linked line by line; ``times``: run each generated kernel a few times to time it."""
+        from .html_report import write
+        return write(self, path, times)
+
     def _repr_html_(self) -> str:
         """Tables for a notebook."""
         graphs = [(k, r.function, sum(r.ops.values()), _listed(r.ops), len(r.guards), r.kernels, "; ".join(r.eager_kernels))
@@ -191,12 +200,13 @@ def explain(fn: Callable, *misplaced: Any, **settings: Any) -> Callable[..., Exp
     def run(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()
         before = trace.counters()
-        unsubscribe = trace.subscribe(found.listen, *_STAGES)
+        stops = [trace.subscribe(found.listen, *_STAGES), trace.subscribe(found.stages.listen, *Gathering.LISTENS)]
         try:
             with warnings.catch_warnings(record=True) as caught:
                 api.compile(fn, **settings)(*args, **kwargs)
         finally:
-            unsubscribe()
+            for stop in stops:
+                stop()
         found.warnings = [str(w.message) for w in caught]
         found.counters = {k: v - before.get(k, 0) for k, v in trace.counters().items()}
         return found

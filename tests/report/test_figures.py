@@ -129,7 +129,7 @@ def test_pipeline_links_a_source_line_to_its_c(fresh):
     source, captured, prims, loops, c = figure.panes
     (line,) = [line for line in source.lines if "torch.relu" in line.text]
     for pane in (captured, prims, loops, c):
-        assert any(set(line.links) & set(other.links) for other in pane.lines), pane.title
+        assert any(set(line.lights) & set(other.links) for other in pane.lines), pane.title
     payload(figure)
 
 

@@ -41,18 +41,21 @@
     for (const b of all(figure, "[data-move]")) b.addEventListener("click", () => show(now + +b.dataset.move));
 
     /* lines that belong together */
-    const linked = all(figure, "[data-links]");
+    const byLink = new Map();
+    for (const e of all(figure, "[data-links]")) for (const name of e.dataset.links.split(" ")) { if (!byLink.has(name)) byLink.set(name, []); byLink.get(name).push(e); }
+    let lit = [];
     function light(e) {
-      for (const other of all(figure, ".lit")) other.classList.remove("lit");
-      const links = new Set(e ? e.dataset.links.split(" ") : []);
-      if (!e) return;
-      for (const other of linked) if (other.dataset.links.split(" ").some((name) => links.has(name))) {
+      for (const other of lit) other.classList.remove("lit");
+      lit = [e, ...new Set((e.dataset.lights || e.dataset.links).split(" ").flatMap((name) => byLink.get(name) || []))];
+      const panes = new Set([e.closest("pre")]);
+      for (const other of lit) {
         other.classList.add("lit");
-        if (other.closest("pre") !== e.closest("pre") && !(shown.get(other.closest("pre")) === e)) { reveal(other); shown.set(other.closest("pre"), e); }
+        const pane = other.closest("pre");
+        if (!panes.has(pane)) { panes.add(pane); reveal(other); }
       }
     }
-    const shown = new Map();
-    figure.addEventListener("pointerover", (event) => { const e = event.target.closest("[data-links]"); if (e) light(e); });
+    let over = null;
+    figure.addEventListener("pointerover", (event) => { const e = event.target.closest("[data-links]"); if (e && e !== over) light(over = e); });
 
     /* a click or Enter on a line */
     let picked = [];

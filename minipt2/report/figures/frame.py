@@ -25,11 +25,13 @@ class State:
 
 @dataclass
 class Line:
-    """A line of a pane. ``links``: what it belongs to; lines with a common link light up together. ``goto``: the state a click chooses."""
+    """A line (or a few that belong together) of a pane. ``links``: what it is known by; ``lights``: what lights up with it (default: the lines
+    with a common link). ``goto``: the state a click chooses."""
 
     text: str
     name: str = ""
     links: Sequence[str] = ()
+    lights: Sequence[str] = ()
     goto: int | None = None
     pick: str = ""
     """Name under which it takes part in the figure's pairs."""
@@ -102,6 +104,8 @@ def _line(line: Line, state: State) -> str:
     more = f' data-name="{escape(line.name)}"' * bool(line.name)
     if line.links:
         more += f' data-links="{escape(" ".join(line.links))}"'
+    if line.lights:
+        more += f' data-lights="{escape(" ".join(line.lights))}"'
     if line.pick:
         more += f' data-pick="{escape(line.pick)}"'
     if line.goto is not None:
