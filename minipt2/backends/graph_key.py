@@ -33,7 +33,7 @@ def state() -> list[Any]:
              torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
              torch.utils.deterministic.fill_uninitialized_memory, torch.get_float32_matmul_precision(),
              torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark,
-             torch.backends.cudnn.deterministic, torch.backends.mkldnn.deterministic, torch.backends.mha.get_fastpath_enabled(),
+             torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32, torch.backends.mkldnn.deterministic, torch.backends.mha.get_fastpath_enabled(),
              str(torch.get_default_device())]
     flags += [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
     flags += [getattr(torch.backends.cuda, f"{n}_sdp_enabled")() for n in ("flash", "mem_efficient", "math", "cudnn")]

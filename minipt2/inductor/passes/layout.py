@@ -19,7 +19,8 @@ Measured, one thread, oneDNN 3.12 on AVX2, time in NCHW over time in NHWC:
     3x3 max pool, stride 2        11                 6
     ============================  =================  ==========================
 
-Max pooling is moved even where convolutions stay.
+Max pooling is moved even where convolutions stay. On a GPU every convolution that runs on tensor cores is moved (bfloat16, float16, and
+float32 where torch allows TF32): they read channels-last, and cuDNN would transpose at each call.
 
 Upstream: ``torch._inductor.graph.GraphLowering.decide_layout_opt``.
 """
@@ -49,7 +50,7 @@ def move_convolutions(gm: fx.GraphModule) -> fx.GraphModule:
     convolutions = [n for n in graph.nodes if is_prim(n, "convolution")]
     training = any(is_prim(n, "convolution_backward") for n in graph.nodes)
     chosen = {n for n in convolutions if _fits(n) and not _is_stem(n)}
-    if training and not _training_wins(convolutions):
+    if training and not any(map(_on_gpu, chosen)) and not _training_wins(convolutions):
         chosen = set()
     before = {n: n.meta.get("val") for n in output_node(graph).all_input_nodes}
     copies: dict[fx.Node, fx.Node] = {}
@@ -59,7 +60,7 @@ def move_convolutions(gm: fx.GraphModule) -> fx.GraphModule:
             _want_channels_last(node, [0] if frozen_weight else [0, 1], copies)
         elif is_prim(node, "convolution_backward") and node.args[1] in set(copies.values()):
             _want_channels_last(node, [0, 2], copies)
-        elif node.target is MAX_POOL and len(shape_of(node.args[0])) == 4:
+        elif node.target is MAX_POOL and len(shape_of(node.args[0])) == 4 and not _on_gpu(node.args[0]):
             _want_channels_last(node, [0], copies, alone=not chosen)
     if copies:
         _propagate(graph, set(copies.values()))
@@ -68,15 +69,24 @@ def move_convolutions(gm: fx.GraphModule) -> fx.GraphModule:
 
 
 def _fits(conv: fx.Node) -> bool:
-    """4-d on a CPU. Transposed ones stay: oneDNN reorders them anyway."""
+    """4-d, on a CPU or on tensor cores. Transposed ones stay: oneDNN reorders them anyway."""
     x, val = conv.args[0].meta["val"], conv.meta["val"]
-    return len(val.shape) == 4 and val.device.type == "cpu" and not conv.args[6] and 0 not in tuple(x.shape)
+    return len(val.shape) == 4 and not conv.args[6] and 0 not in tuple(x.shape) and (val.device.type == "cpu" or _on_tensor_cores(conv))
+
+
+def _on_gpu(node: fx.Node) -> bool:
+    return node.meta["val"].device.type == "cuda"
+
+
+def _on_tensor_cores(conv: fx.Node) -> bool:
+    dtype = conv.meta["val"].dtype
+    return _on_gpu(conv) and (dtype.itemsize == 2 or dtype == torch.float32 and torch.backends.cudnn.allow_tf32)
 
 
 def _is_stem(conv: fx.Node) -> bool:
-    """Few channels under a large window: NCHW is faster there."""
+    """Few channels under a large window: NCHW is faster there on a CPU."""
     weight = shape_of(conv.args[1])
-    return weight[1] <= 4 and conv.args[8] == 1 and weight[2] >= 5
+    return weight[1] <= 4 and conv.args[8] == 1 and weight[2] >= 5 and not _on_gpu(conv)
 
 
 def _training_wins(convolutions: list[fx.Node]) -> bool:
