@@ -412,3 +412,19 @@ def test_complex_numbers(name):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", "minipt2")
         torch.testing.assert_close(outcome(minipt2.compile(COMPLEX[name])), outcome(COMPLEX[name]))
+
+
+def drawing(x):
+    noise = torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x) + torch.bernoulli(torch.full_like(x, 0.3))
+    return noise, torch.randn(3), torch.multinomial(torch.ones(10), 4), torch.randperm(7), torch.randint(0, 9, (4,)), torch.normal(x, 1.0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_the_same_seed_gives_the_same_numbers_and_eagers(backend):
+    run, x, found = minipt2.compile(drawing, backend=backend, fullgraph=True), torch.ones(5, 6, requires_grad=True), []
+    for call in (run, run, drawing):
+        torch.manual_seed(7)
+        outputs = [*call(x), *call(x)]  # the second call goes on where the first one stopped
+        found.append([*outputs, *torch.autograd.grad(outputs[0].sum(), x), torch.rand(2)])
+    assert all(map(torch.equal, found[0], found[1])) and not torch.equal(found[0][1], found[0][7])
+    torch.testing.assert_close(found[0], found[2], rtol=1e-6, atol=1e-6)

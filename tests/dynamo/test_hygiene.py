@@ -174,17 +174,27 @@ shared = compiled()
 
 
 class Computed(torch.utils.data.Dataset):
+    """Uses a compiled function that workers find by its name, and a compiled module that they are sent."""
+
+    def __init__(self, model):
+        self.model = model
+
     def __len__(self):
         return 4
 
     def __getitem__(self, index):
-        return shared(torch.full((3,), float(index)))
+        with torch.no_grad():
+            return self.model(shared(torch.full((3,), float(index)))), minipt2.counters()["graphs"]
 
 
-def test_forked_workers():
+@pytest.mark.parametrize("method, workers", [("fork", 2), ("spawn", 1)])
+def test_workers_of_a_loader(method, workers, fresh):
     agrees(shared, f, X)
-    loader = torch.utils.data.DataLoader(Computed(), batch_size=2, num_workers=2, multiprocessing_context=multiprocessing.get_context("fork"))
-    assert [batch[:, 0].tolist() for batch in loader] == [[1.0, 3.0], [5.0, 7.0]]
+    model = compiled(nn.Sequential(nn.ReLU(), nn.Threshold(3.0, 0.0)))
+    loader = torch.utils.data.DataLoader(Computed(model), batch_size=2, num_workers=workers, multiprocessing_context=multiprocessing.get_context(method))
+    batches = list(loader)
+    assert [rows[:, 0].tolist() for rows, _ in batches] == [[0.0, 0.0], [5.0, 7.0]]
+    assert all(int(graphs.max()) >= 3 for _, graphs in batches)  # the worker's own
 
 
 # ---- other compilers -------------------------------------------------------------------------------------------------

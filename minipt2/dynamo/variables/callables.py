@@ -37,11 +37,16 @@ def wrap_function(tx, value, source):
 
 
 def traced_instead(value: types.FunctionType, source) -> tuple[Any, Source | None] | None:
-    """What is traced where ``value`` is called, if that is not ``value``, and its source: what minipt2.compile or torch.jit.script_if_tracing
-    was given, and ``Module.__init__`` without the book-keeping that torch.compile adds to it for the rest of the process."""
+    """What is traced where ``value`` is called, if that is not ``value``, and its source.
+
+    It is what minipt2.compile or torch.jit.script_if_tracing was given; a function of torch's that upstream's dynamo leaves alone; and
+    ``Module.__init__`` without the book-keeping that torch.compile adds to it for the rest of the process.
+    """
     for name in ("_minipt2_inline", "__original_fn"):
         if name in value.__dict__ and source is not None:
             return value.__dict__[name], AttrSource(source, name)
+    if value.__globals__.get("__name__") == "torch._compile" and source is not None:
+        return value.__wrapped__, AttrSource(source, "__wrapped__")
     names = value.__code__.co_freevars
     if value.__module__ == "torch._dynamo.mutation_guard" and "init" in names:
         index = names.index("init")

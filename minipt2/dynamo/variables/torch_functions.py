@@ -356,6 +356,20 @@ def _foreach_addcdiv_(tx, tensors, numerators, denominators, scalars=None, **kwa
     return const(None)
 
 
+@handles(torch._C._group_tensors_by_device_and_dtype)
+def group_tensors(tx, lists, with_indices=None):
+    """{(device, dtype of the first list's tensors): (the lists, with these tensors only, their places)}, for the foreach operators."""
+    rows = [row.iterate(tx) for row in lists.iterate(tx)]
+    groups: dict[tuple, list[int]] = {}
+    for k, first in enumerate(rows[0]):
+        if not isinstance(first, TensorVariable):
+            unsupported("MP312", "a grouping of something that is no tensor")
+        groups.setdefault((first.value.device, first.value.dtype), []).append(k)
+    known = with_indices is not None and with_indices.truth(tx)
+    parts = {key: tx.list([tx.list([row[k] for k in places if row]) for row in rows]) for key, places in groups.items()}
+    return tx.dict([(tx.wrap_constant(key), tx.tuple([parts[key], tx.list(map(const, places if known else ()))])) for key, places in groups.items()])
+
+
 @handles(*named("_dynamo.graph_break"))
 def _graph_break(tx):
     """A break, but where ``torch.optim`` asks for one: for the sake of a compiler that would keep the gradients of a step."""
