@@ -50,9 +50,10 @@ class Dynamism:
         if self.dynamic and not static and not is_from_module_state(source):
             dims = dict.fromkeys(range(value.dim()))
         elif len(history) > 1 and not isinstance(value, torch.nn.Parameter):
-            dims = dict.fromkeys(sorted(set().union(*(dynamic_dims(old, new) for old in history))))
-            for dim in dims:
+            found = set().union(*(dynamic_dims(old, new) for old in history))
+            for dim in sorted(found):
                 self._tell(f"{source.name()}.shape[{dim}]", list(dict.fromkeys(meta.shape[dim] for meta in history)))
+            dims = dict.fromkeys(sorted(found | {0} if found else found))  # where a length varies, so will the batch
         return {**{dim: None for dim in dims if dim not in fixed}, **marks}
 
     def strides(self, value: torch.Tensor, source: Source, dims: Any) -> tuple[Stride, ...]:

@@ -184,7 +184,8 @@ class OutputGraph:
             return None, None
         shape: list[Any] = list(value.shape)
         for dim, marked in dims.items():
-            given = {} if marked is None else {"marked": True, "min": marked[0], "max": marked[1]}
+            given = {"apart": [n for n in shape if isinstance(n, SYMBOLIC)]} if marked is None else {
+                "marked": True, "min": marked[0], "max": marked[1]}
             shape[dim] = self.env.symbol(shape[dim], size_source(source, dim), **given)
         symbolic = {dim for dim in dims if isinstance(shape[dim], SYMBOLIC)}
         if not symbolic:

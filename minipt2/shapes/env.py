@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Protocol
+from typing import Any, Callable, Iterable, Iterator, Protocol
 
 import sympy
 import torch
@@ -54,7 +54,7 @@ class ShapeEnv:
         self.version = 0
         self.memo: dict[Any, dict] = {}
         """What functions of these symbols gave (``known.memo``)."""
-        self._by_size: dict[int, sympy.Symbol] = {}
+        self._by_size: dict[int, list[sympy.Symbol]] = {}
         self._ranges: dict[sympy.Symbol, tuple[float, float]] = {}
         self._nodes: dict[tuple, Node] = {}
         self._replacements: dict[sympy.Basic, sympy.Basic] = {}
@@ -63,21 +63,25 @@ class ShapeEnv:
         self._counts = {"s": 0, "n": 0, "f": 0, "u": 0}
 
     # -- symbols ---------------------------------------------------------------------------------------------------
-    def symbol(self, size: int, source: Source, *, marked: bool = False, min: int | None = None, max: int | None = None) -> "torch.SymInt | int":
-        """The size of a dimension. 0 and 1 stay numbers, and equal sizes share a symbol; neither for a ``marked`` one, which has its own."""
+    def symbol(self, size: int, source: Source, *, marked: bool = False, min: int | None = None, max: int | None = None,
+               apart: Iterable[torch.SymInt] = ()) -> "torch.SymInt | int":
+        """The size of a dimension. 0 and 1 stay numbers, and equal sizes share a symbol; neither for a ``marked`` one, which has its own.
+
+        ``apart``: SymInts that it shall not share with, as they are other dimensions of the same tensor, equal by chance.
+        """
         if not marked:
             if size in (0, 1):
                 return size
-            known = self._by_size.get(size)
-            if known is not None:
-                self.sources[known].append(source)
-                return self._wrapped(known)
+            for known in self._by_size.get(size, ()):
+                if not any(known in n.node.expr.free_symbols for n in apart):
+                    self.sources[known].append(source)
+                    return self._wrapped(known)
         low = min if min is not None else 2 if size >= 2 else size
         symbol = self._new("s", size, source, low, math.inf if max is None else max, integer=True, positive=True if low > 0 else None)
         if marked:
             self.marked.add(symbol)
         else:
-            self._by_size[size] = symbol
+            self._by_size.setdefault(size, []).append(symbol)
         return self._wrapped(symbol)
 
     def number(self, number: int | float, source: Source) -> "torch.SymInt | torch.SymFloat | float":

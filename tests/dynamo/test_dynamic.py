@@ -276,3 +276,20 @@ def test_inputs_of_any_layout(layout):
     assert len(versions) == 2 and not versions.breaks, versions.guards
     wrong = [(x.transpose(-1, -2).contiguous().transpose(-1, -2),) for (x,) in calls[2:4]]
     run(lambda x: (x * 2, x.stride(), x.is_contiguous()), [*calls, *wrong])
+
+
+# -- operators whose sizes are computed --------------------------------------------------------------------------------
+def test_interpolate():
+    from torch.nn import functional as F
+
+    def f(x):
+        return (F.interpolate(x, scale_factor=2.0, mode="bilinear"), F.interpolate(x, scale_factor=(0.7, 1.3)), F.interpolate(x, size=(5, 4), mode="bicubic"),
+                F.interpolate(x, x.shape[2] * 2), F.upsample(x, scale_factor=1.5))  # fmt: skip
+
+    versions = run(f, [(torch.randn(b, 2, h, w),) for b, h, w in ((2, 4, 6), (3, 5, 5), (4, 7, 3), (2, 9, 8))])
+    assert len(versions) == 2 and not versions.breaks
+
+
+def test_the_batch_is_dynamic_with_the_length():
+    f = lambda x: x.softmax(-1)
+    assert len(run(f, [(torch.randn(b, n),) for b, n in ((4, 5), (4, 6), (5, 7), (6, 6), (7, 7))])) == 2
