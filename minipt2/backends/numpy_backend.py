@@ -15,8 +15,11 @@ from torch import fx
 
 from .. import trace
 from ..errors import Unsupported
-from ..prims import Prim, copy_strided
+from ..aot_autograd.sizes import Formulas, evaluated, symbol_inputs
+from ..prims import Prim, TensorMeta, copy_strided
 from ..prims.kinds import pure
+from ..shapes import materialize
+from ..shapes.known import SYMBOLIC, symbolic
 from .numpy_rules import rules
 
 Array = np.ndarray
@@ -33,6 +36,7 @@ def lower(gm: fx.GraphModule, xs: Sequence[Any]) -> Run:
     node says its shape and dtype. Raises Unsupported with the list of everything in ``gm`` that there is no rule for.
     """
     _check(gm)
+    look = _layouts(gm)
     nodes = list(gm.graph.nodes)
     place = {node: i for i, node in enumerate(nodes)}
     steps = [(i, _step(gm, node)) for i, node in enumerate(nodes) if node.op in ("call_function", "get_attr")]
@@ -44,13 +48,14 @@ def lower(gm: fx.GraphModule, xs: Sequence[Any]) -> Run:
         env: list[Any] = [None] * len(nodes)
         for i, x in zip(inputs, args, strict=True):
             env[i] = _to_array(x)
+        meta = look(args)
         with np.errstate(all="ignore"):
             for i, step in steps:
-                env[i] = step(lambda n: env[place[n]])
+                env[i] = step(lambda n: env[place[n]], meta)
                 for dead in dying.get(i, ()):
                     env[dead] = None
         given = dict(zip(inputs, args))
-        returned = [_result(r, env[place[r]], given.get(place[r])) if isinstance(r, fx.Node) else r for r in results]
+        returned = [_result(meta(r), env[place[r]], given.get(place[r])) if isinstance(r, fx.Node) else r for r in results]
         args.clear()
         return returned
 
@@ -66,8 +71,24 @@ def _check(gm: fx.GraphModule) -> None:
                           'compile with backend="inductor", which leaves to eager what it does not know', missing[0].meta.get("stack", ()))
 
 
+def _layouts(gm: fx.GraphModule) -> Callable[[list], Callable[[fx.Node], Any]]:
+    """Given the arguments of a call, the metadata of each node's value; sizes that vary become nodes, which compute them."""
+    symbols = symbol_inputs(gm.graph)
+    if not symbols:
+        return lambda args: lambda node: node.meta["val"]
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    places, formulas = list(map(inputs.index, symbols)), Formulas(symbols)
+    recorded = {n: formulas.of(n.meta["val"]) for n in gm.graph.nodes if n.op != "output" and isinstance(n.meta["val"], TensorMeta)}
+    materialize(gm)
+
+    def look(args: list) -> Callable[[fx.Node], Any]:
+        numbers = [args[i] for i in places]
+        return lambda node: evaluated(recorded[node], numbers) if node in recorded else node.meta["val"]
+    return look
+
+
 def _known(node: fx.Node) -> bool:
-    if node.target is operator.getitem:
+    if node.target is operator.getitem or isinstance(node.meta.get("val"), SYMBOLIC):
         return True
     dtypes = [v.dtype for v in _values(node) if v is not None]
     if node.op != "call_function" or not all(d in DTYPES for d in dtypes):
@@ -90,19 +111,21 @@ def _last_uses(nodes: list[fx.Node], place: dict[fx.Node, int]) -> dict[int, lis
     return dying
 
 
-def _step(gm: fx.GraphModule, node: fx.Node) -> Callable[[Callable[[fx.Node], Any]], Any]:
-    """The computation of one node, given a function from nodes to their values."""
+def _step(gm: fx.GraphModule, node: fx.Node) -> Callable[[Callable[[fx.Node], Any], Callable[[fx.Node], Any]], Any]:
+    """The computation of one node, given functions from nodes to their values and to the metadata of these."""
     if node.op == "get_attr":
         constant = _to_array(getattr(gm, node.target))
-        return lambda value: constant
+        return lambda value, meta: constant
     if node.target is operator.getitem:
         source, index = node.args
-        return lambda value: value(source)[index]
+        return lambda value, meta: value(source)[index]
+    if not isinstance(node.target, (Prim, torch._ops.OpOverload)):  # of numbers
+        return lambda value, meta: node.target(*fx.map_arg(node.args, value))
     if not pure(node):
-        return lambda value: _as_eager(node, value)
+        return lambda value, meta: _as_eager(node, value, meta)
     fn = rules[node.target.name]
     args = tuple([_argument(a) for a in node.args])
-    return lambda value: _settle(node, fn(*fx.map_arg(args, value)))
+    return lambda value, meta: _settle(node, fn(*fx.map_arg(args, value)))
 
 
 def _argument(arg: Any) -> Any:
@@ -119,7 +142,7 @@ def _settle(node: fx.Node, result: Any) -> Any:
 
 def _exactly(node: fx.Node, result: Any, meta: Any) -> Array:
     array = np.asarray(result, DTYPES[meta.dtype])
-    if array.shape != tuple(meta.shape):
+    if not symbolic(meta.shape) and array.shape != tuple(meta.shape):
         raise AssertionError(f"{node.format_node()}: NumPy gave shape {array.shape}, recorded {tuple(meta.shape)}")
     return _rounded(array) if meta.dtype is torch.bfloat16 else array
 
@@ -131,10 +154,10 @@ def _rounded(x: Array) -> Array:
     return np.where(np.isnan(x), x, (up & np.uint32(0xFFFF0000)).view(np.float32))
 
 
-def _as_eager(node: fx.Node, value: Callable[[fx.Node], Any]) -> Any:
+def _as_eager(node: fx.Node, value: Callable[[fx.Node], Any], meta: Callable[[fx.Node], Any]) -> Any:
     """Random numbers from PyTorch's own generator, and its assertions, in program order: the only kernels of PyTorch's that run here."""
     trace.count("numpy_random", node.meta["val"] is not None)
-    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: _to_tensor(value(n), n.meta["val"]))
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: value(n) if isinstance(n.meta["val"], SYMBOLIC) else _to_tensor(value(n), meta(n)))
     drawn = node.target(*args, **kwargs)
     return tuple(map(_to_array, drawn)) if isinstance(drawn, (tuple, list)) else _to_array(drawn)
 
@@ -153,8 +176,8 @@ def _to_tensor(x: Array, meta: Any) -> torch.Tensor:
     return copy_strided.ref(tensor.to(meta.device, meta.dtype), tuple(meta.stride()))
 
 
-def _result(node: fx.Node, value: Any, given: torch.Tensor | None) -> Any:
+def _result(meta: Any, value: Any, given: torch.Tensor | None) -> Any:
     """An input that is returned stays that very tensor."""
     if given is not None or not isinstance(value, np.ndarray):
         return given if given is not None else value
-    return _to_tensor(value, node.meta["val"])
+    return _to_tensor(value, meta)

@@ -11,8 +11,8 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 
-from ..prims.meta import channels_last_strides, format_strides, infer_size, is_channels_last, numel, view_strides, wrap_dim, wrap_dims
-from ..shapes.known import SYMBOLIC, equal_all, known, same
+from ..prims.meta import channels_last_strides, diagonal_length, format_strides, infer_size, is_channels_last, numel, slice_bounds, sliced_shape, split_sizes, view_strides, wrap_dim, wrap_dims
+from ..shapes.known import SYMBOLIC, equal_all, same
 from .families import Irregular, new
 from .tensor import FakeMode, FakeTensor
 
@@ -157,30 +157,11 @@ def _t(x: _Look) -> _Look:
     return _permute(x, range(x.ndim)[::-1])
 
 
-def bounds(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
-    """``slice(start, end).indices(size)`` for a positive step; min and max where it is not known which they are."""
-    return _bound(start, 0, size), _bound(end, size, size)
-
-
-def _bound(at: Any, default: Any, size: Any) -> Any:
-    if at is None or same(at, size):
-        return default if at is None else size
-    if at.__class__ is int and at >= 2**62 or known(at >= size):
-        return size
-    if at < 0:
-        at = at + size
-        return at if known(at >= 0) else torch.sym_max(at, 0)
-    return at if known(at <= size) else torch.sym_min(at, size)
-
-
 @view(aten.slice.Tensor)
 def _slice(x: _Look, dim: int, start: Any, end: Any, step: int) -> _Look:
     dim = wrap_dim(dim, x.ndim)
-    start, end = bounds(x.shape[dim], start, end)
-    length = end - start
-    if not known(length >= 0):
-        length = torch.sym_max(length, 0)
-    size = length if step == 1 else (length + (step - 1)) // step
+    start, end = slice_bounds(x.shape[dim], start, end)
+    size, = sliced_shape((start,), (end,), (step,))
     return x.having(dim, size, x.strides[dim] * step, x.offset + start * x.strides[dim])
 
 
@@ -230,14 +211,6 @@ def _split(x: _Look, size: Any, dim: int) -> list[_Look]:
     return _split_with_sizes(x, split_sizes(total, size), dim)
 
 
-def split_sizes(total: Any, size: Any) -> list[Any]:
-    """The sizes of the parts when ``total`` is cut into pieces of ``size``."""
-    if same(total, size) or size == 0:
-        return [total]
-    count = int((total + (size - 1)) // size)
-    return [size] * (count - 1) + [total - size * (count - 1)]
-
-
 @view(aten.unbind.int)
 def _unbind(x: _Look, dim: int) -> list[_Look]:
     return [_select(x, dim, i) for i in range(int(x.shape[wrap_dim(dim, x.ndim)]))]
@@ -253,13 +226,6 @@ def _diagonal(x: _Look, offset: int, dim1: int, dim2: int) -> _Look:
         start = start + (offset * x.strides[dim2] if offset >= 0 else -offset * x.strides[dim1])
     rest = x.without([dim1, dim2])
     return _Look(rest, (*rest.shape, length), (*rest.strides, x.strides[dim1] + x.strides[dim2]), start)
-
-
-def diagonal_length(rows: Any, columns: Any, offset: int) -> Any:
-    """How long a diagonal is: at least 0."""
-    a, b = rows + min(offset, 0), columns - max(offset, 0)
-    length = a if same(a, b) or known(a <= b) else torch.sym_min(a, b)
-    return length if known(length >= 0) else torch.sym_max(length, 0)
 
 
 @view(aten.unfold.default)

@@ -14,8 +14,11 @@ from typing import Any, Callable, Iterable
 import torch
 from torch import fx
 
+from ..shapes.known import key
+
 Shape = tuple[int, ...]
 Number = bool | int | float
+"""Or a symbolic one, as sizes may be."""
 
 
 class TensorMeta:
@@ -151,10 +154,10 @@ class Recorder:
                 return simpler
         if prim.kind == "random":
             return self.emit(prim, args, {}, prim.meta(*args))
-        key = (prim, tuple([_key(a) for a in args]))
-        result = self.known.get(key)
+        call = (prim, tuple([_key(a) for a in args]))
+        result = self.known.get(call)
         if result is None:
-            result = self.known[key] = self.emit(prim, args, {}, prim.meta(*args))
+            result = self.known[call] = self.emit(prim, args, {}, prim.meta(*args))
         return result
 
     def emit(self, target: Any, args: Iterable[Any], kwargs: dict[str, Any], meta: Any) -> Any:
@@ -208,4 +211,4 @@ def _key(arg: Any) -> Any:
         return tuple([_key(a) for a in arg])
     if isinstance(arg, float):
         return arg.hex()
-    return arg.__class__, arg
+    return arg.__class__, key(arg)

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch
 
+from ..shapes.known import equal_all
 from .core import Number, Prim, TensorMeta, Value, define, prim
 from .meta import elementwise_strides
 
@@ -38,7 +39,7 @@ def binary(name: str, ref: Callable[..., Any], doc: str, dtype: torch.dtype | No
             return _like(b, dtype or b.dtype)
         if not isinstance(b, TensorMeta):
             return _like(a, dtype or a.dtype)
-        if a.dtype is not b.dtype or a.shape != b.shape:
+        if a.dtype is not b.dtype or not equal_all(a.shape, b.shape):
             raise ValueError(f"prims.{name} takes tensors of one dtype and shape, got {a} and {b}")
         return TensorMeta(a.shape, dtype or a.dtype, a.device, elementwise_strides(a, b))
 
@@ -144,7 +145,7 @@ def _where_ref(cond: torch.Tensor, a: Any, b: Any) -> torch.Tensor:
 def where(cond: T, a: T | Number, b: T | Number) -> T:
     """a where cond (bool) holds, else b; one of a and b may be a number."""
     tensors = [x for x in (a, b) if isinstance(x, TensorMeta)]
-    if not tensors or cond.dtype is not torch.bool or any(x.shape != cond.shape or x.dtype is not tensors[0].dtype for x in tensors):
+    if not tensors or cond.dtype is not torch.bool or any(not equal_all(x.shape, cond.shape) or x.dtype is not tensors[0].dtype for x in tensors):
         raise ValueError(f"prims.where takes a bool tensor and same-shape branches of one dtype, got {cond}, {a} and {b}")
     return TensorMeta(cond.shape, tensors[0].dtype, tensors[0].device, elementwise_strides(cond, *tensors))
 
@@ -161,7 +162,7 @@ WRONG_VALUE = "a tensor holds a value that the operator does not take"
 @prim("pointwise", _valid_ref)
 def valid(x: T, ok: T) -> T:
     """x; raises RuntimeError where ok (bool) does not hold: eager's checks of its operands' values."""
-    if ok.dtype is not torch.bool or ok.shape != x.shape:
+    if ok.dtype is not torch.bool or not equal_all(ok.shape, x.shape):
         raise ValueError(f"prims.valid takes a bool tensor of x's shape, got {x} and {ok}")
     return _like(x, x.dtype)
 

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from ..config import config
+from ..shapes.known import equal_all, same
 from . import ops as p
 from .core import Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, decompositions
@@ -118,7 +119,7 @@ class _Expansion:
         for value, recorded in pairs:
             if not isinstance(value, Value) or recorded is None:
                 continue
-            if value.dtype is not recorded.dtype or value.shape != tuple(recorded.shape):
+            if value.dtype is not recorded.dtype or not equal_all(value.shape, recorded.shape):
                 raise AssertionError(f"{node.format_node()}: expanded to {value}, recorded {TensorMeta.of(recorded)}")
             made_by = value.node.args[0].target if value.node.target is operator.getitem else value.node.target
             if isinstance(made_by, Prim) and made_by.kind == "contraction" and _is_strided(recorded):
@@ -151,7 +152,7 @@ class _Expansion:
         base, old_base = _base(value.node), _base(old)
         aliases = base.op in ("placeholder", "get_attr") and old_base.op not in ("placeholder", "get_attr")
         shared = not aliases and taken.setdefault(base, old_base) is not old_base
-        dense = is_dense(value.shape, strides) and 0 not in value.shape
+        dense = is_dense(value.shape, strides) and not any(same(n, 0) for n in value.shape)
         wrong = dense and not same_layout(value.shape, value.strides, strides)
         if not (aliases or shared or wrong):
             return value

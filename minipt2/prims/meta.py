@@ -11,7 +11,7 @@ from typing import Any, Sequence
 
 import torch
 
-from ..shapes.known import memo, positive, same, same_all, symbolic
+from ..shapes.known import at_least, memo, positive, same, same_all, symbolic
 from ..shapes.layouts import channels_last, dense
 
 Shape = tuple[int, ...]
@@ -67,7 +67,7 @@ def dims_by_stride(strides: Sequence[int]) -> list[int]:
         return sorted(range(len(strides)), key=lambda d: (strides[d], -d))
 
     def compare(a: int, b: int) -> int:
-        return b - a if same(strides[a], strides[b]) else -1 if strides[a] < strides[b] else 1
+        return b - a if same(strides[a], strides[b]) else -1 if at_least(strides[b], strides[a]) else 1
     return sorted(range(len(strides)), key=functools.cmp_to_key(compare))
 
 
@@ -124,7 +124,7 @@ def _compare(shape: Shape, operands: tuple[Shape, ...], a: int, b: int) -> int:
     for strides in operands:
         if same(strides[a], 0) or same(strides[b], 0) or (same(strides[a], strides[b]) and shape[a] <= shape[b]):
             continue
-        return 1 if strides[a] >= strides[b] else -1
+        return 1 if at_least(strides[a], strides[b]) else -1
     return 0
 
 
@@ -165,7 +165,7 @@ def _view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | Non
         chunk *= shape[dim]
         if dim and (same(shape[dim - 1], 1) or same(strides[dim - 1], chunk * chunk_stride)):
             continue
-        while view_dim >= 0 and (not same(view_chunk, chunk) and view_chunk < chunk or same(new_shape[view_dim], 1)):
+        while view_dim >= 0 and (not at_least(view_chunk, chunk) or same(new_shape[view_dim], 1)):
             result[view_dim] = view_chunk * chunk_stride
             view_chunk *= new_shape[view_dim]
             view_dim -= 1
@@ -209,6 +209,43 @@ def reduced_shape(shape: Shape, dims: Sequence[int], keepdim: bool) -> Shape:
     if keepdim:
         return tuple([1 if i in dims else n for i, n in enumerate(shape)])
     return tuple([n for i, n in enumerate(shape) if i not in dims])
+
+
+def sliced_shape(starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> Shape:
+    """The shape of a slice: start <= end, step >= 1."""
+    return tuple([end - start if step == 1 else (end - start + (step - 1)) // step for start, end, step in zip(starts, ends, steps)])
+
+
+def slice_bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
+    """Python's slice of positive step in a dimension of ``size``: first and last element, 0 <= start <= end <= size."""
+    if not symbolic((size, start, end)):
+        start, end, _ = slice(start, end).indices(size)
+        return start, max(start, end)
+    start, end = _bound(start, 0, size), _bound(end, size, size)
+    return start, torch.sym_max(start, end)
+
+
+def _bound(at: Any, default: Any, size: Any) -> Any:
+    if at is None:
+        return default
+    if at.__class__ is int and at >= 2**62:
+        return size
+    if at < 0:
+        return torch.sym_max(at + size, 0)
+    return torch.sym_min(at, size)
+
+
+def split_sizes(total: Any, size: Any) -> list[Any]:
+    """The sizes of the parts when ``total`` is cut into pieces of ``size``."""
+    if same(total, size) or size == 0 or total == 0:
+        return [total]
+    count = int((total + (size - 1)) // size)
+    return [size] * (count - 1) + [total - size * (count - 1)]
+
+
+def diagonal_length(rows: Any, columns: Any, offset: int) -> Any:
+    """How long a diagonal is: at least 0."""
+    return torch.sym_max(torch.sym_min(rows + min(offset, 0), columns - max(offset, 0)), 0)
 
 
 def infer_size(shape: Sequence[int], total: int) -> Shape:

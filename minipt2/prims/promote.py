@@ -93,6 +93,11 @@ def apply_kind(dtype: torch.dtype, kind: Kind) -> torch.dtype:
     return dtype
 
 
+def to_float(x: Any) -> Any:
+    """``float(x)``, which stays symbolic where ``x`` is."""
+    return torch.sym_float(x) if isinstance(x, (torch.SymInt, torch.SymFloat)) else float(x)
+
+
 def opmath_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which eager kernels compute composite formulas: float32 for bfloat16 and float16."""
     return torch.float32 if dtype in LOW_PRECISION else dtype

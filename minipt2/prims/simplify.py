@@ -10,8 +10,10 @@ from typing import Any, Callable, Sequence
 
 import torch
 
+from ..shapes.known import SYMBOLIC, same, same_all
 from . import ops as p
 from .core import Prim, Value, producer
+from .meta import sliced_shape
 from .promote import LOW_PRECISION, is_float, lossless
 
 
@@ -32,6 +34,8 @@ def constant(x: Any) -> Any:
     if made is None:
         return None
     value, dtype = made[1], made[2]
+    if isinstance(value, SYMBOLIC):
+        return None if dtype in LOW_PRECISION else value
     return torch.tensor(value, dtype=dtype).item() if dtype in LOW_PRECISION else value
 
 
@@ -49,7 +53,7 @@ def _convert(x: Value, dtype: torch.dtype) -> Value | None:
     if inner is not None and lossless(inner[0].dtype, x.dtype):
         return p.convert(inner[0], dtype)
     value = constant(x)
-    if value is not None and math.isfinite(value) and abs(value) <= 127 and (value == int(value) or lossless(x.dtype, dtype)):
+    if value is not None and not isinstance(value, SYMBOLIC) and math.isfinite(value) and abs(value) <= 127 and (value == int(value) or lossless(x.dtype, dtype)):
         if dtype is torch.bool or (value < 0 and dtype is torch.uint8):
             return None
         return p.full(x.shape, float(value) if is_float(dtype) else int(value), dtype, x.device)
@@ -58,7 +62,7 @@ def _convert(x: Value, dtype: torch.dtype) -> Value | None:
 
 @simplifies(p.reshape)
 def _reshape(x: Value, shape: Sequence[int]) -> Value | None:
-    if x.shape == tuple(shape):
+    if same_all(x.shape, shape):
         return x
     inner = producer(x, p.reshape)
     return p.reshape(inner[0], shape) if inner is not None else _same_full(x, shape)
@@ -76,7 +80,7 @@ def _permute(x: Value, dims: Sequence[int]) -> Value | None:
 
 @simplifies(p.broadcast_in_dim)
 def _broadcast_in_dim(x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value | None:
-    if x.shape == tuple(shape):
+    if same_all(x.shape, shape):
         return x
     inner = producer(x, p.broadcast_in_dim)
     if inner is not None:
@@ -86,14 +90,14 @@ def _broadcast_in_dim(x: Value, shape: Sequence[int], dims: Sequence[int]) -> Va
 
 @simplifies(p.slice)
 def _slice(x: Value, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]) -> Value | None:
-    if all(s == 0 for s in starts) and tuple(ends) == x.shape and all(s == 1 for s in steps):
+    if all(s == 1 for s in steps) and all(same(s, 0) for s in starts) and same_all(ends, x.shape):
         return x
-    return _same_full(x, [-((s - e) // step) for s, e, step in zip(starts, ends, steps)])
+    return _same_full(x, sliced_shape(starts, ends, steps))
 
 
 @simplifies(p.flip)
 def _flip(x: Value, dims: Sequence[int]) -> Value | None:
-    return x if all(x.shape[d] == 1 for d in dims) else None
+    return x if all(same(x.shape[d], 1) for d in dims) else None
 
 
 @simplifies(p.copy_strided)
@@ -106,7 +110,7 @@ def _copy_strided(x: Value, strides: Sequence[int]) -> Value | None:
 
 @simplifies(p.cat)
 def _cat(xs: Sequence[Value], dim: int) -> Value | None:
-    kept = [x for x in xs if x.shape[dim] != 0] or [xs[0]]
+    kept = [x for x in xs if not same(x.shape[dim], 0)] or [xs[0]]
     if len(kept) == 1:
         return kept[0]
     return p.cat(tuple(kept), dim) if len(kept) != len(xs) else None
@@ -114,35 +118,35 @@ def _cat(xs: Sequence[Value], dim: int) -> Value | None:
 
 @simplifies(p.pad)
 def _pad(x: Value, lo: Sequence[int], hi: Sequence[int], value: Any) -> Value | None:
-    return x if not any(lo) and not any(hi) else None
+    return x if all(same(n, 0) for n in (*lo, *hi)) else None
 
 
 @simplifies(p.add)
 def _add(a: Any, b: Any) -> Value | None:
-    if not isinstance(b, Value) and b == 0 and not is_float(a.dtype):
+    if not isinstance(b, Value) and same(b, 0) and not is_float(a.dtype):
         return a
     return _with_number(p.add, a, b)
 
 
 @simplifies(p.sub)
 def _sub(a: Any, b: Any) -> Value | None:
-    if not isinstance(b, Value) and b == 0 and math.copysign(1, b) > 0:
+    if not isinstance(b, Value) and not isinstance(b, SYMBOLIC) and b == 0 and math.copysign(1, b) > 0:
         return a
     return _with_number(p.sub, a, b)
 
 
 @simplifies(p.mul)
 def _mul(a: Any, b: Any) -> Value | None:
-    if not isinstance(b, Value) and b == 1:
+    if not isinstance(b, Value) and same(b, 1):
         return a
-    if not isinstance(a, Value) and a == 1:
+    if not isinstance(a, Value) and same(a, 1):
         return b
     return _with_number(p.mul, a, b)
 
 
 @simplifies(p.div)
 def _div(a: Any, b: Any) -> Value | None:
-    if not isinstance(b, Value) and b == 1:
+    if not isinstance(b, Value) and same(b, 1):
         return a
     return _with_number(p.div, a, b)
 
@@ -176,7 +180,7 @@ def _where(cond: Value, a: Any, b: Any) -> Value | None:
 
 @simplifies(p.sum, p.prod, p.amax, p.amin, p.any, p.all)
 def _reduce_nothing(prim: Prim, x: Value, dims: Sequence[int], keepdim: bool) -> Value | None:
-    if all(x.shape[d] == 1 for d in dims):
+    if all(same(x.shape[d], 1) for d in dims):
         return x if keepdim else p.reshape(x, tuple([n for i, n in enumerate(x.shape) if i not in dims]))
     return None
 

@@ -10,9 +10,10 @@ from typing import Any, Sequence
 
 import torch
 
+from ..shapes.known import equal_all, same
 from .core import Number, TensorMeta, prim
-from .meta import (broadcast_shapes, contiguous_strides, elementwise_strides, is_dense, numel, same_layout, strides_in_order,
-                   view_strides)
+from .meta import (broadcast_shapes, contiguous_strides, dims_by_stride, elementwise_strides, is_dense, numel, same_layout, sliced_shape,
+                   strides_in_order, view_strides)
 
 T = TensorMeta
 Ints = Sequence[int]
@@ -38,7 +39,7 @@ def broadcast_in_dim(x: T, shape: Ints, dims: Ints) -> T:
     if len(dims) != x.ndim:
         raise ValueError(f"prims.broadcast_in_dim needs a place for each dimension of {x}, got {dims}")
     for size, stride, dim in zip(x.shape, x.strides, dims):
-        if size == shape[dim]:
+        if same(size, shape[dim]) or not same(size, 1) and size == shape[dim]:
             strides[dim] = stride
         elif size != 1:
             raise ValueError(f"prims.broadcast_in_dim cannot repeat dimension of size {size} to {shape[dim]}")
@@ -48,7 +49,7 @@ def broadcast_in_dim(x: T, shape: Ints, dims: Ints) -> T:
 @prim("view", lambda x, shape: x.reshape(shape))
 def reshape(x: T, shape: Ints) -> T:
     """The same elements in row-major order in another shape (no -1)."""
-    if numel(shape) != x.numel():
+    if not same(numel(shape), x.numel()) and numel(shape) != x.numel():
         raise ValueError(f"prims.reshape: {x} has not the elements of shape {tuple(shape)}")
     strides = view_strides(x.shape, x.strides, tuple(shape))
     return TensorMeta(tuple(shape), x.dtype, x.device, contiguous_strides(shape) if strides is None else strides)
@@ -67,8 +68,7 @@ def _slice_ref(x: torch.Tensor, starts: Ints, ends: Ints, steps: Ints) -> torch.
 @prim("view", _slice_ref)
 def slice(x: T, starts: Ints, ends: Ints, steps: Ints) -> T:
     """Elements start, start+step, ... below end in every dimension; 0 <= start <= end <= size, step >= 1."""
-    shape = tuple([-((start - end) // step) for start, end, step in zip(starts, ends, steps)])
-    return TensorMeta(shape, x.dtype, x.device, tuple([s * step for s, step in zip(x.strides, steps)]))
+    return TensorMeta(sliced_shape(starts, ends, steps), x.dtype, x.device, tuple([s * step for s, step in zip(x.strides, steps)]))
 
 
 @prim("view", lambda x, dims: x.flip(dims))
@@ -95,7 +95,7 @@ def cat(xs: Sequence[T], dim: int) -> T:
     """Tensors of one dtype and rank one after the other along dim; all other sizes agree."""
     first = xs[0]
     for x in xs:
-        if x.dtype is not first.dtype or x.shape[:dim] + x.shape[dim + 1:] != first.shape[:dim] + first.shape[dim + 1:]:
+        if x.dtype is not first.dtype or not equal_all(x.shape[:dim] + x.shape[dim + 1:], first.shape[:dim] + first.shape[dim + 1:]):
             raise ValueError(f"prims.cat: {x} does not continue {first} along dimension {dim}")
     shape = first.shape[:dim] + (sum(x.shape[dim] for x in xs),) + first.shape[dim + 1:]
     return TensorMeta(shape, first.dtype, first.device, _cat_strides(xs, shape))
@@ -112,7 +112,7 @@ def pad(x: T, lo: Ints, hi: Ints, value: Number) -> T:
     shape = tuple([n + a + b for n, a, b in zip(x.shape, lo, hi)])
     if any(n < 0 for n in shape):
         raise ValueError(f"prims.pad crops more of {x} than there is: {lo}, {hi}")
-    order = sorted(range(x.ndim), key=lambda d: (x.strides[d], -d)) if x.ndim in (4, 5) and is_dense(x.shape, x.strides) else None
+    order = dims_by_stride(x.strides) if x.ndim in (4, 5) and is_dense(x.shape, x.strides) else None
     return TensorMeta(shape, x.dtype, x.device, strides_in_order(shape, order) if order else contiguous_strides(shape))
 
 

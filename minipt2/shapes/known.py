@@ -40,6 +40,11 @@ def equal_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return same_all(a, b) or len(a) == len(b) and all([same(n, m) or bool(n == m) for n, m in zip(a, b)])
 
 
+def at_least(a: Any, b: Any) -> bool:
+    """Whether ``a >= b``, for putting things in order: decides only where neither order is known."""
+    return known(a >= b) or not known(a <= b) and bool(a >= b)
+
+
 def symbolic(*shapes: Sequence[Any]) -> bool:
     """Whether some size in ``shapes`` is not a known number."""
     for shape in shapes:

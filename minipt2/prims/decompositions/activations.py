@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import ops as p
 from ..core import Value
+from ..promote import to_float
 from .registry import elementwise, rule
 from .views import narrow
 
@@ -99,7 +100,7 @@ def hardtanh(x: Value, min_val: Any = -1, max_val: Any = 1) -> Value:
 
 
 def _number(x: Value, value: Any) -> Any:
-    return float(value) if x.dtype.is_floating_point else int(value)
+    return to_float(value) if x.dtype.is_floating_point else int(value)
 
 
 @elementwise("hardtanh_backward", operands=2)
@@ -114,12 +115,12 @@ def relu6(x: Value) -> Value:
 
 @elementwise("leaky_relu", opmath=True)
 def leaky_relu(x: Value, negative_slope: float = 0.01) -> Value:
-    return p.where(p.gt(x, 0), x, x * float(negative_slope))
+    return p.where(p.gt(x, 0), x, x * to_float(negative_slope))
 
 
 @elementwise("leaky_relu_backward", operands=2, opmath=True)
 def leaky_relu_backward(grad: Value, x: Value, negative_slope: float, self_is_result: bool) -> Value:
-    return p.where(p.gt(x, 0), grad, grad * float(negative_slope))
+    return p.where(p.gt(x, 0), grad, grad * to_float(negative_slope))
 
 
 @elementwise("prelu", "_prelu_kernel", operands=2)
@@ -144,12 +145,12 @@ def _prelu_grad_weight(grad: Value, x: Value) -> Value:
 
 @elementwise("elu", opmath=True)
 def elu(x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
-    return p.where(p.le(x, 0), p.expm1(x * float(input_scale)) * float(alpha * scale), x * float(scale))
+    return p.where(p.le(x, 0), p.expm1(x * to_float(input_scale)) * to_float(alpha * scale), x * to_float(scale))
 
 
 @rule("elu_backward")
 def elu_backward(grad: Value, alpha: float, scale: float, input_scale: float, is_result: bool, x: Value) -> Value:
-    return _elu_backward(grad, x, float(alpha), float(scale), float(input_scale), is_result)
+    return _elu_backward(grad, x, to_float(alpha), to_float(scale), to_float(input_scale), is_result)
 
 
 @elementwise(operands=2, opmath=True)
@@ -164,14 +165,14 @@ def _softplus(x: Value) -> Value:
 
 @elementwise("softplus", opmath=True)
 def softplus(x: Value, beta: float = 1, threshold: float = 20) -> Value:
-    scaled = x * float(beta)
-    return p.where(p.gt(scaled, float(threshold)), x, _softplus(scaled) / float(beta))
+    scaled = x * to_float(beta)
+    return p.where(p.gt(scaled, to_float(threshold)), x, _softplus(scaled) / to_float(beta))
 
 
 @elementwise("softplus_backward", operands=2, opmath=True)
 def softplus_backward(grad: Value, x: Value, beta: float, threshold: float) -> Value:
-    z = p.exp(x * float(beta))
-    return p.where(p.gt(x * float(beta), float(threshold)), grad, grad * z / (z + 1.0))
+    z = p.exp(x * to_float(beta))
+    return p.where(p.gt(x * to_float(beta), to_float(threshold)), grad, grad * z / (z + 1.0))
 
 
 @elementwise("mish", opmath=True)
@@ -228,7 +229,7 @@ def hardshrink_backward(grad: Value, x: Value, lambd: float) -> Value:
 @elementwise("softshrink")
 def softshrink(x: Value, lambd: float = 0.5) -> Value:
     """NaN stays: it is neither above nor below, and x * 0 is NaN."""
-    return p.where(p.gt(x, lambd), x - float(lambd), p.where(p.lt(x, -lambd), x + float(lambd), x * 0.0))
+    return p.where(p.gt(x, lambd), x - to_float(lambd), p.where(p.lt(x, -lambd), x + to_float(lambd), x * 0.0))
 
 
 @rule("glu")

@@ -12,6 +12,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
+from ..promote import to_float
 from .contractions import matmul
 from .registry import NoRule, opmath, rule
 from .resizing import Scale
@@ -51,7 +52,7 @@ def _weights(size: int, out: int, align_corners: bool, given: Scale, name: str, 
     j = p.broadcast_in_dim(p.convert(p.iota(size, 0, 1, torch.int64, x.device), x.dtype), shape, (1,))
     centre = (i + 0.5) * scale
     first = p.maximum(p.trunc(centre - support + 0.5), 0.0)
-    last = p.minimum(p.trunc(centre + support + 0.5), float(size))
+    last = p.minimum(p.trunc(centre + support + 0.5), to_float(size))
     weights = fn((j - centre + 0.5) / max(scale, 1.0))
     weights = p.where(p.logical_and(p.ge(j, first), p.lt(j, last)), weights, 0.0)
     total = p.sum(weights, (1,), True)
@@ -74,7 +75,7 @@ def _register(name: str) -> None:
 
     @rule(f"_upsample_{name}2d_aa_backward", library=True)
     def backward(grad: Value, output_size: Ints, input_size: Ints, align_corners: bool, *scales: Scale) -> Value:
-        if 0 in (grad.numel(), numel(input_size)):
+        if grad.numel() == 0 or numel(input_size) == 0:
             raise NoRule("resizing of nothing")
         wide = opmath(grad)
         sides = [p.permute(_weights(n, out, align_corners, s, name, wide), (1, 0))

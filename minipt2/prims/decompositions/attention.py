@@ -33,7 +33,7 @@ def _scores(q: Value, k: Value, mask: V, causal: bool, scale: float) -> Value:
 
 
 def _check(q: Value, k: Value, v: Value, dropout_p: float) -> None:
-    if dropout_p or k.shape[1] != q.shape[1] or v.shape[1] != q.shape[1] or 0 in (q.numel(), k.numel()):
+    if dropout_p or k.shape[1] != q.shape[1] or v.shape[1] != q.shape[1] or q.numel() == 0 or k.numel() == 0:
         raise NoRule("attention with dropout, of grouped heads or of nothing")
 
 

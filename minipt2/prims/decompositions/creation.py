@@ -7,7 +7,7 @@ import torch
 
 from .. import ops as p
 from ..core import Value
-from ..promote import is_float
+from ..promote import is_float, to_float
 from .registry import NoRule, number, rule
 
 Ints = Sequence[int]
@@ -24,7 +24,7 @@ def _full(shape: Ints, value: Any, dtype: torch.dtype, device: Any, layout: Any 
 def _default_dtype(value: Any) -> torch.dtype:
     if isinstance(value, bool):
         return torch.bool
-    return torch.int64 if isinstance(value, int) else torch.get_default_dtype()
+    return torch.int64 if isinstance(value, (int, torch.SymInt)) else torch.get_default_dtype()
 
 
 @rule("full")
@@ -90,12 +90,13 @@ def new_empty_strided(x: Value, size: Ints, stride: Ints, **options: Any) -> Val
 
 @rule("arange.start_step")
 def arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Value:
-    whole = all(isinstance(v, int) for v in (start, end, step))
+    whole = all(isinstance(v, (int, torch.SymInt)) for v in (start, end, step))
     dtype = dtype or (torch.int64 if whole else torch.get_default_dtype())
     if dtype in (torch.bfloat16, torch.float16) or (not is_float(dtype) and not whole):
         raise NoRule("arange that rounds on the way")
-    length = max(0, -((start - end) // step)) if whole else max(0, int(-((start - end) // step)))
-    return p.iota(int(length), number(start, dtype), number(step, dtype), dtype, torch.device(device or "cpu"))
+    span, stride = (end - start, step) if step > 0 else (start - end, -step)
+    length = torch.sym_max((span + (stride - 1)) // stride if whole else int(-(-span // stride)), 0)
+    return p.iota(length, number(start, dtype), number(step, dtype), dtype, torch.device(device or "cpu"))
 
 
 @rule("arange.start")
@@ -123,8 +124,8 @@ def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, layout: Any
     if dtype not in (torch.float32, torch.float64) or isinstance(start, Value) or isinstance(end, Value):
         raise NoRule("linspace of integers or low precision")
     if steps == 1:
-        return p.full((1,), float(start), dtype, device)
-    step = (end - start) / (steps - 1) if steps else 0.0
+        return p.full((1,), to_float(start), dtype, device)
+    step = (end - start) / (steps - 1) if steps != 0 else 0.0
     i = p.iota(steps, 0, 1, torch.int64, device)
     x = p.convert(i, dtype)
-    return p.where(p.lt(i, steps // 2), x * step + float(start), float(end) - (float(steps - 1) - x) * step)
+    return p.where(p.lt(i, steps // 2), x * step + to_float(start), to_float(end) - (to_float(steps - 1) - x) * step)

@@ -9,6 +9,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import broadcast_shapes, numel, wrap_dim
+from ..promote import to_float
 from .contractions import matmul
 from .reductions import linalg_vector_norm
 from .registry import NoRule, broadcast_to, full_like, opmath, rule
@@ -29,7 +30,7 @@ def _pairs(a: Value, b: Value) -> Value:
 @rule("_cdist_forward", library=True)
 def cdist(a: Value, b: Value, order: float, compute_mode: int | None) -> Value:
     difference = _pairs(a, b)
-    if 0 in difference.shape:
+    if difference.numel() == 0:
         raise NoRule("distances of nothing")
     return linalg_vector_norm(difference, order, (difference.ndim - 1,))
 
@@ -55,7 +56,7 @@ def _slope(difference: Value, distance: Value, order: float) -> Value:
 def cdist_backward(grad: Value, a: Value, b: Value, order: float, distance: Value) -> Value:
     """The gradient for the first operand."""
     difference = _pairs(a, b)
-    if 0 in difference.shape:
+    if difference.numel() == 0:
         raise NoRule("distances of nothing")
     spread = p.broadcast_in_dim(grad, difference.shape, tuple(range(grad.ndim)))
     return p.sum(spread * _slope(difference, distance, order), (difference.ndim - 2,), False)
@@ -105,7 +106,7 @@ def renorm(x: Value, order: float, dim: int, maxnorm: float) -> Value:
     """Slices along dim longer than maxnorm are shortened to it."""
     dim = wrap_dim(dim, x.ndim)
     norms = linalg_vector_norm(opmath(x), order, tuple([d for d in range(x.ndim) if d != dim]), True)
-    factor = p.where(p.gt(norms, float(maxnorm)), float(maxnorm) / (norms + 1e-7), 1.0)
+    factor = p.where(p.gt(norms, to_float(maxnorm)), to_float(maxnorm) / (norms + 1e-7), 1.0)
     return x * p.convert(along(factor, x), x.dtype)
 
 

@@ -14,6 +14,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
+from ..promote import to_float
 from .registry import NoRule, full_like, rule
 from .views import select
 
@@ -29,7 +30,7 @@ def _unnormalised(x: Value, size: int, align_corners: bool) -> tuple[Value, floa
 
 def _reflected(x: Value, size: int, align_corners: bool) -> tuple[Value, Value]:
     """Positions folded back at the edges, and the sign of their slope."""
-    low, span = (0.0, float(size - 1)) if align_corners else (-0.5, float(size))
+    low, span = (0.0, to_float(size - 1)) if align_corners else (-0.5, to_float(size))
     if span == 0:
         return full_like(x, 0.0), full_like(x, 0.0)
     away = x - low
@@ -49,15 +50,15 @@ def _place(x: Value, size: int, padding_mode: int, align_corners: bool) -> tuple
     if padding_mode == _REFLECTION:
         x, sign = _reflected(x, size, align_corners)
         slope = slope * sign
-    inside = p.logical_and(p.gt(x, 0.0), p.lt(x, float(size - 1)))
-    return p.minimum(p.maximum(x, 0.0), float(size - 1)), p.where(inside, slope, 0.0)
+    inside = p.logical_and(p.gt(x, 0.0), p.lt(x, to_float(size - 1)))
+    return p.minimum(p.maximum(x, 0.0), to_float(size - 1)), p.where(inside, slope, 0.0)
 
 
 class _Grid:
     """Corners around each point of a grid: flat position in the image, whether it lies inside, and its factor along each axis."""
 
     def __init__(self, x: Value, grid: Value, mode: int, padding_mode: int, align_corners: bool):
-        if mode not in (_BILINEAR, _NEAREST) or 0 in (x.numel(), grid.numel()):
+        if mode not in (_BILINEAR, _NEAREST) or x.numel() == 0 or grid.numel() == 0:
             raise NoRule("cubic sampling, or of nothing")
         self.sizes, self.mode = x.shape[2:], mode
         axes = [select(grid, grid.ndim - 1, i) for i in reversed(range(len(self.sizes)))]  # the grid names the last axis first
@@ -71,10 +72,10 @@ class _Grid:
         low = [p.floor(a) for a in self.places]
         for at in product((0, 1), repeat=len(self.sizes)):
             factors = [a - b if high else b + 1.0 - a for a, b, high in zip(self.places, low, at)]
-            yield (*self._flat([b + float(high) for b, high in zip(low, at)]), factors, [1.0 if high else -1.0 for high in at])
+            yield (*self._flat([b + to_float(high) for b, high in zip(low, at)]), factors, [1.0 if high else -1.0 for high in at])
 
     def _flat(self, corner: Sequence[Value]) -> tuple[Value, Value]:
-        inside = reduce(p.logical_and, [p.logical_and(p.ge(c, 0.0), p.lt(c, float(n))) for c, n in zip(corner, self.sizes)])
+        inside = reduce(p.logical_and, [p.logical_and(p.ge(c, 0.0), p.lt(c, to_float(n))) for c, n in zip(corner, self.sizes)])
         flat = None
         for c, n in zip(corner, self.sizes):
             at = p.minimum(p.maximum(p.convert(p.where(inside, c, 0.0), torch.int64), 0), n - 1)

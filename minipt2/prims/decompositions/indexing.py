@@ -1,15 +1,16 @@
 """Gather, scatter, masks and their gradients. Upstream: ``torch._refs``, ``torch._decomp`` (``embedding``, ``index_add``, ``slice_backward``)."""
 from __future__ import annotations
 
-import builtins
 from typing import Any, Sequence
 
 import torch
 
+from ...shapes.known import same_all
 from .. import ops as p
 from ..core import Value
-from ..meta import broadcast_shapes, wrap_dim
+from ..meta import broadcast_shapes, slice_bounds, sliced_shape, wrap_dim
 from ..structural import index_shape
+from ..promote import to_float
 from .pointwise import where
 from .registry import NoRule, broadcast_to, full_like, number, rule
 from .views import slice_dim
@@ -93,7 +94,7 @@ def _scatter(prim: Any, x: Value, dim: int, index: Value, src: Value) -> Value:
     if index.numel() == 0:
         return x
     target, at, values = _at_least_1d(x, _long(index), src)
-    if values.shape != at.shape:
+    if not same_all(values.shape, at.shape):
         values = p.slice(values, (0,) * values.ndim, at.shape, (1,) * values.ndim)
     return p.reshape(prim(target, wrap_dim(dim, target.ndim), at, values), x.shape)
 
@@ -184,7 +185,7 @@ def _place(x: Value, shape: Sequence[int], dim: int, start: int, step: int) -> V
 @rule("slice_backward")
 def slice_backward(grad: Value, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Value:
     dim = wrap_dim(dim, grad.ndim)
-    start, end, step = builtins.slice(start, end, step).indices(input_sizes[dim])
+    start, end = slice_bounds(input_sizes[dim], start, end)
     if grad.numel() == 0:
         return p.full(tuple(input_sizes), number(0, grad.dtype), grad.dtype, grad.device)
     return _place(grad, input_sizes, dim, start, step)
@@ -193,15 +194,15 @@ def slice_backward(grad: Value, input_sizes: Sequence[int], dim: int, start: int
 @rule("select_backward")
 def select_backward(grad: Value, input_sizes: Sequence[int], dim: int, index: int) -> Value:
     dim = wrap_dim(dim, len(input_sizes))
-    index = index % input_sizes[dim]
+    index = index + input_sizes[dim] if index < 0 else index
     return _place(p.reshape(grad, (*grad.shape[:dim], 1, *grad.shape[dim:])), input_sizes, dim, index, 1)
 
 
 @rule("slice_scatter")
 def slice_scatter(x: Value, src: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Value:
     dim = wrap_dim(dim, x.ndim)
-    start, end, step = builtins.slice(start, end, step).indices(x.shape[dim])
-    src = broadcast_to(p.convert(src, x.dtype), (*x.shape[:dim], max(0, -((start - end) // step)), *x.shape[dim + 1:]))
+    start, end = slice_bounds(x.shape[dim], start, end)
+    src = broadcast_to(p.convert(src, x.dtype), (*x.shape[:dim], *sliced_shape((start,), (end,), (step,)), *x.shape[dim + 1:]))
     if src.numel() == 0:
         return x
     if step == 1:
@@ -214,7 +215,7 @@ def slice_scatter(x: Value, src: Value, dim: int = 0, start: int | None = None, 
 @rule("select_scatter")
 def select_scatter(x: Value, src: Value, dim: int, index: int) -> Value:
     dim = wrap_dim(dim, x.ndim)
-    index = index % x.shape[dim]
+    index = index + x.shape[dim] if index < 0 else index
     return slice_scatter(x, p.reshape(src, (*src.shape[:dim], 1, *src.shape[dim:])), dim, index, index + 1)
 
 
@@ -256,7 +257,7 @@ def one_hot(x: Value, num_classes: int = -1) -> Value:
 def native_dropout_backward(grad: Value, mask: Value, scale: float) -> Value:
     if not grad.dtype.is_floating_point:
         grad = p.convert(grad, torch.get_default_dtype())
-    return grad * p.convert(mask, grad.dtype) * float(scale)
+    return grad * p.convert(mask, grad.dtype) * to_float(scale)
 
 
 @rule("take")

@@ -5,6 +5,7 @@ from typing import Any, Sequence
 
 import torch
 
+from ...shapes.known import same, same_all
 from .. import ops as p
 from ..core import Value
 from ..meta import wrap_dim, wrap_dims
@@ -19,7 +20,7 @@ Ints = Sequence[int]
 def cat(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Operands of shape (0,) count for nothing, whatever the rank of the others."""
     dtype = computation_dtype(*tensors)
-    kept = [x for x in tensors if x.shape != (0,)] or [tensors[0]]
+    kept = [x for x in tensors if not same_all(x.shape, (0,))] or [tensors[0]]
     return p.cat(tuple([p.convert(x, dtype) for x in kept]), wrap_dim(dim, kept[0].ndim))
 
 
@@ -50,7 +51,7 @@ def padded_index(size: int, lo: int, hi: int, mode: str, device: torch.device) -
 def _pad_by_index(x: Value, pad: Ints, mode: str) -> Value:
     for i in range(len(pad) // 2):
         lo, hi, dim = pad[2 * i], pad[2 * i + 1], x.ndim - 1 - i
-        if lo or hi:
+        if not (same(lo, 0) and same(hi, 0)):
             x = p.index_select(x, dim, padded_index(x.shape[dim], lo, hi, mode, x.device))
     return x
 
@@ -91,8 +92,8 @@ def roll(x: Value, shifts: Ints, dims: Ints = ()) -> Value:
     for shift, dim in zip(shifts, dims):
         dim = wrap_dim(dim, x.ndim)
         size = x.shape[dim] if x.ndim else 0
-        shift = shift % size if size else 0
-        if shift:
+        shift = 0 if size == 0 else shift % size
+        if not same(shift, 0):
             x = p.cat((slice_dim(x, dim, size - shift, size), slice_dim(x, dim, 0, size - shift)), dim)
     return x
 

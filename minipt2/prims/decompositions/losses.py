@@ -5,6 +5,7 @@ import torch
 
 from .. import ops as p
 from ..core import Value
+from ..promote import to_float
 from .reductions import mean as _mean, sum as _sum
 from .registry import NoRule, broadcast_to, elementwise, opmath, prepare, rule
 
@@ -18,7 +19,7 @@ def reduce(loss: Value, reduction: int) -> Value:
 
 def _share(grad: Value, reduction: int, count: int) -> Value:
     """The gradient that reaches one element of the loss."""
-    return grad / float(count) if reduction == 1 else grad
+    return grad / to_float(count) if reduction == 1 else grad
 
 
 @elementwise(operands=2)
@@ -34,7 +35,7 @@ def mse_loss(x: Value, target: Value, reduction: int = 1) -> Value:
 @rule("mse_loss_backward")
 def mse_loss_backward(grad: Value, x: Value, target: Value, reduction: int) -> Value:
     grad, x, target = prepare([grad, x, target], x.dtype)
-    return (x - target) * (2.0 / x.numel() if reduction == 1 and x.numel() else 2.0) * grad
+    return (x - target) * (2.0 / x.numel() if reduction == 1 and x.numel() != 0 else 2.0) * grad
 
 
 @elementwise(operands=2, opmath=True)
@@ -45,13 +46,13 @@ def _huber(x: Value, target: Value, delta: float) -> Value:
 
 @rule("huber_loss")
 def huber_loss(x: Value, target: Value, reduction: int = 1, delta: float = 1.0) -> Value:
-    return reduce(_huber(x, target, float(delta)), reduction)
+    return reduce(_huber(x, target, to_float(delta)), reduction)
 
 
 @rule("huber_loss_backward")
 def huber_loss_backward(grad: Value, x: Value, target: Value, reduction: int, delta: float) -> Value:
     grad, x, target = prepare([grad, x, target], x.dtype)
-    d, delta = x - target, float(delta)
+    d, delta = x - target, to_float(delta)
     slope = p.minimum(p.maximum(d, -delta), delta)
     return slope * _share(grad, reduction, x.numel())
 
@@ -64,13 +65,13 @@ def _smooth_l1(x: Value, target: Value, beta: float) -> Value:
 
 @rule("smooth_l1_loss")
 def smooth_l1_loss(x: Value, target: Value, reduction: int = 1, beta: float = 1.0) -> Value:
-    return reduce(_smooth_l1(x, target, float(beta)), reduction)
+    return reduce(_smooth_l1(x, target, to_float(beta)), reduction)
 
 
 @rule("smooth_l1_loss_backward")
 def smooth_l1_loss_backward(grad: Value, x: Value, target: Value, reduction: int, beta: float) -> Value:
     grad, x, target = prepare([grad, x, target], x.dtype)
-    d, beta = x - target, float(beta)
+    d, beta = x - target, to_float(beta)
     slope = p.where(p.lt(p.abs(d), beta), d / beta, p.sign(d)) if beta else p.sign(d)
     return slope * _share(grad, reduction, x.numel())
 

@@ -5,6 +5,7 @@ import torch
 
 from .. import ops as p
 from ..core import Value
+from ..promote import to_float
 from .registry import full_like, opmath, rule
 from .softmax import along
 
@@ -23,7 +24,7 @@ def _slack(x: Value, target: Value, power: int, weight: V, margin: float) -> tup
     own = p.gather(x, 1, at)
     classes = p.broadcast_in_dim(p.iota(x.shape[1], 0, 1, torch.int64, x.device), x.shape, (1,))
     is_target = p.eq(classes, along(at, x))
-    slack = p.where(is_target, 0.0, p.maximum(x - along(own, x) + float(margin), 0.0))
+    slack = p.where(is_target, 0.0, p.maximum(x - along(own, x) + to_float(margin), 0.0))
     scale = full_like(own, 1.0) if weight is None else p.reshape(p.index_select(p.convert(weight, x.dtype), 0, p.reshape(at, (x.shape[0],))), own.shape)
     return slack, is_target, along(scale, x)
 
@@ -32,17 +33,17 @@ def _slack(x: Value, target: Value, power: int, weight: V, margin: float) -> tup
 def multi_margin_loss(x: Value, target: Value, power: int = 1, margin: float = 1, weight: V = None, reduction: int = _MEAN) -> Value:
     rows, at = _rows(x, target)
     slack, _, scale = _slack(opmath(rows), at, power, weight, margin)
-    loss = p.sum((slack if power == 1 else slack * slack) * scale, (1,), False) / float(rows.shape[1])
+    loss = p.sum((slack if power == 1 else slack * slack) * scale, (1,), False) / to_float(rows.shape[1])
     if reduction == _NONE:
         return p.convert(p.reshape(loss, target.shape), x.dtype)
     total = p.sum(loss, (0,), False)
-    return p.convert(total / float(rows.shape[0]) if reduction == _MEAN else total, x.dtype)
+    return p.convert(total / to_float(rows.shape[0]) if reduction == _MEAN else total, x.dtype)
 
 
 def _share(grad: Value, rows: Value, reduction: int) -> Value:
     """The gradient that reaches each sample, over the shape of ``rows``."""
     g = p.reshape(p.convert(grad, rows.dtype), (grad.numel(), 1) if reduction == _NONE else (1, 1))
-    return along(g, rows) / float(rows.shape[1] * (rows.shape[0] if reduction == _MEAN else 1))
+    return along(g, rows) / to_float(rows.shape[1] * (rows.shape[0] if reduction == _MEAN else 1))
 
 
 @rule("multi_margin_loss_backward", library=True)
@@ -81,12 +82,12 @@ def multilabel_margin_loss(x: Value, target: Value, reduction: int) -> tuple[Val
     rows, at = _rows(x, target)
     at, wide = p.reshape(at, rows.shape), opmath(rows)
     valid, is_target = _labels(wide, at)
-    loss = p.sum(_pairs(wide, at, valid, is_target)[0], (1, 2), False) / float(rows.shape[1])
+    loss = p.sum(_pairs(wide, at, valid, is_target)[0], (1, 2), False) / to_float(rows.shape[1])
     if reduction == _NONE:
         out = p.reshape(loss, target.shape[:-1])
     else:
         total = p.sum(loss, (0,), False)
-        out = total / float(rows.shape[0]) if reduction == _MEAN else total
+        out = total / to_float(rows.shape[0]) if reduction == _MEAN else total
     return p.convert(out, x.dtype), p.convert(p.reshape(is_target, target.shape), x.dtype)
 
 

@@ -49,7 +49,7 @@ def _max_pool(x: Value, n: int, kernel_size: Ints, stride: Ints, padding: Ints, 
     strides = _each(stride, n) or kernel
     first, sizes = x.ndim - n, x.shape[-n:]
     out = [_out_size(*v, ceil_mode) for v in zip(sizes, kernel, strides, pads, steps)]
-    over = [max(0, (o - 1) * s + d * (k - 1) + 1 - size - pad) for o, s, d, k, size, pad in zip(out, strides, steps, kernel, sizes, pads)]
+    over = [torch.sym_max(0, (o - 1) * s + d * (k - 1) + 1 - size - pad) for o, s, d, k, size, pad in zip(out, strides, steps, kernel, sizes, pads)]
     lead = (0,) * first
     padded = p.pad(x, (*lead, *pads), (*lead, *over), least(x.dtype))
     best = where = None

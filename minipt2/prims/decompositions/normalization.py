@@ -10,7 +10,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
-from ..promote import LOW_PRECISION
+from ..promote import LOW_PRECISION, to_float
 from .registry import NoRule, broadcast_to, full_like, opmath, rule
 from .softmax import along
 
@@ -81,7 +81,7 @@ def native_layer_norm_backward(grad: Value, x: Value, normalized_shape: Sequence
 
 def _centred(g: Value, normal: Value, dims: Sequence[int]) -> Value:
     """g minus its part along the mean and along the normalised input: what the statistics take from the gradient."""
-    count = float(numel([g.shape[d] for d in dims]))
+    count = to_float(numel([g.shape[d] for d in dims]))
     mean_g = p.sum(g, dims, True) / count
     mean_gn = p.sum(g * normal, dims, True) / count
     return g - along(mean_g, g) - normal * along(mean_gn, g)
@@ -193,7 +193,7 @@ def native_batch_norm_backward(grad: Value, x: Value, weight: V, running_mean: V
     grad_x = None
     if output_mask[0]:
         if train:
-            count = float(numel([x.shape[d] for d in dims]))
+            count = to_float(numel([x.shape[d] for d in dims]))
             g = g - centred * _channel(sum_gc * rstd * rstd / count, wide) - _channel(sum_g / count, wide)
         scale = rstd if weight is None else rstd * p.convert(weight, rstd.dtype)
         grad_x = p.convert(g * _channel(scale, wide), x.dtype)
@@ -256,7 +256,7 @@ def rms_norm(x: Value, normalized_shape: Sequence[int], weight: V, eps: float | 
     """x / sqrt(mean(x * x) + eps) * weight over the last dimensions; also the reciprocal root."""
     dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = opmath(x)
-    count = float(numel(normalized_shape))
+    count = to_float(numel(normalized_shape))
     eps = torch.finfo(wide.dtype).eps if eps is None else eps
     rstd = p.rsqrt(p.sum(wide * wide, dims, True) / count + eps)
     out = wide * along(rstd, wide)
@@ -273,7 +273,7 @@ def rms_norm_backward(grad: Value, x: Value, normalized_shape: Sequence[int], rs
     rstd = along(opmath(rstd), wide)
     normal = wide * rstd
     scaled = g if weight is None else g * broadcast_to(opmath(weight), x.shape)
-    shared = p.sum(scaled * normal, inner, True) / float(numel(normalized_shape))
+    shared = p.sum(scaled * normal, inner, True) / to_float(numel(normalized_shape))
     grad_x = p.convert((scaled - normal * along(shared, wide)) * rstd, x.dtype) if output_mask[0] else None
     if not output_mask[1] or weight is None:
         return grad_x, None

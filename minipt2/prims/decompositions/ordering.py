@@ -8,7 +8,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import wrap_dim
-from ..promote import computation_dtype, is_float, is_integer
+from ..promote import computation_dtype, is_float, is_integer, to_float
 from .registry import NoRule, full_like, number, prepare, rule
 from .views import slice_dim
 
@@ -174,13 +174,13 @@ def histc(x: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
     if not is_float(x.dtype) or x.numel() == 0:
         raise NoRule("a histogram of integers or of nothing")
     flat = p.reshape(x, (x.numel(),))
-    low, high = (p.full((), float(v), x.dtype, x.device) for v in (min, max))
+    low, high = (p.full((), to_float(v), x.dtype, x.device) for v in (min, max))
     if min == max:
         low, high = p.amin(flat, (0,)), p.amax(flat, (0,))
         low, high = p.where(p.eq(low, high), low - 1.0, low), p.where(p.eq(low, high), high + 1.0, high)
     low, high, flat = prepare([low, high, flat], None)
     inside = p.logical_and(p.ge(flat, low), p.le(flat, high))
-    place = p.convert(p.floor((flat - low) / (high - low) * float(bins)), torch.int64)
+    place = p.convert(p.floor((flat - low) / (high - low) * to_float(bins)), torch.int64)
     place = p.minimum(p.maximum(p.where(inside, place, 0), 0), bins - 1)
     return p.index_put(p.full((bins,), 0.0, x.dtype, x.device), (place,), p.convert(inside, x.dtype), True)
 

@@ -8,6 +8,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import numel, wrap_dim
+from ..promote import to_float
 from .activations import gelu
 from .contractions import convolution, convolution_backward, matmul
 from .creation import zeros
@@ -147,7 +148,7 @@ def powsum(x: Value, ord: float = 2, dim: Any = None, keepdim: bool = False, *, 
     out = dtype or x.dtype
     wide = opmath(p.convert(x, out))
     dims = tuple(range(x.ndim)) if not dim else tuple(sorted(d % x.ndim for d in ([dim] if isinstance(dim, int) else dim)))
-    power = wide * wide if ord == 2 else p.pow(p.abs(wide), float(ord))
+    power = wide * wide if ord == 2 else p.pow(p.abs(wide), to_float(ord))
     return p.convert(p.sum(power, dims, keepdim), out)
 
 

@@ -9,7 +9,7 @@ import torch
 from .. import ops as p
 from ..core import Prim, Value
 from ..meta import elementwise_strides, format_strides, is_dense, same_layout
-from ..promote import Kind, computation_dtype, is_float, is_integer, result_dtype
+from ..promote import Kind, computation_dtype, is_float, is_integer, result_dtype, to_float
 from .registry import NoRule, broadcast_to, elementwise, full_like, number, prepare, rule
 
 # ATen name (same as the prim's) -> one prim on promoted operands.
@@ -230,7 +230,7 @@ def addcdiv(x: Value, a: Value, b: Value, *, value: Any = 1) -> Value:
 @elementwise("lerp.Scalar", operands=2, opmath=True)
 def lerp_scalar(a: Value, b: Value, weight: float) -> Value:
     """Measured from the nearer end, as eager does."""
-    return a + (b - a) * float(weight) if abs(weight) < 0.5 else b - (b - a) * (1.0 - weight)
+    return a + (b - a) * to_float(weight) if abs(weight) < 0.5 else b - (b - a) * (1.0 - weight)
 
 
 @elementwise("lerp.Tensor", operands=3, opmath=True)

@@ -10,9 +10,11 @@ from typing import Iterator, Sequence
 
 import torch
 
+from ...shapes.known import same
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
+from ..promote import to_float
 from .indexing import apart
 from .registry import NoRule, broadcast_to, opmath, rule
 
@@ -23,20 +25,20 @@ def _blocks(x: Value, out: Ints, kernel: Ints) -> Value:
     """Mean over blocks of ``kernel`` that tile the last dimensions, of which there are ``out``."""
     n = len(out)
     lead = x.shape[:-n]
-    if all(k == size for k, size in zip(kernel, x.shape[-n:])):
+    if all(same(o, 1) for o in out):
         total = p.sum(opmath(x), tuple(range(x.ndim - n, x.ndim)), True)
     else:
         paired = tuple([v for pair in zip(out, kernel) for v in pair])
         total = p.sum(p.reshape(opmath(x), (*lead, *paired)), tuple(range(len(lead) + 1, len(lead) + 2 * n, 2)))
-    return p.convert(total / float(numel(kernel)), x.dtype)
+    return p.convert(total / to_float(numel(kernel)), x.dtype)
 
 
 def _spread(grad: Value, shape: Ints, kernel: Ints) -> Value:
     """The gradient of ``_blocks``: each block gets its share."""
     n = len(kernel)
     lead, out = grad.shape[:-n], grad.shape[-n:]
-    share = p.convert(opmath(grad) / float(numel(kernel)), grad.dtype)
-    if all(v == 1 for v in out):
+    share = p.convert(opmath(grad) / to_float(numel(kernel)), grad.dtype)
+    if all(same(v, 1) for v in out):
         return p.broadcast_in_dim(share, tuple(shape), tuple(range(len(shape))))
     paired = tuple([v for pair in zip(out, kernel) for v in pair])
     places = (*range(len(lead)), *range(len(lead), len(lead) + 2 * n, 2))
@@ -46,14 +48,14 @@ def _spread(grad: Value, shape: Ints, kernel: Ints) -> Value:
 @rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d")
 def adaptive_avg_pool(x: Value, output_size: Ints) -> Value:
     sizes = x.shape[-len(output_size):]
-    if x.numel() == 0 or not x.dtype.is_floating_point or any(out == 0 or size % out for size, out in zip(sizes, output_size)):
+    if x.numel() == 0 or not x.dtype.is_floating_point or any(out == 0 or not same(size % out, 0) for size, out in zip(sizes, output_size)):
         raise NoRule("adaptive pooling with windows of different sizes")
     return _blocks(x, output_size, [size // out for size, out in zip(sizes, output_size)])
 
 
 def _adaptive_backward(grad: Value, x: Value, n: int) -> Value:
     sizes, out = x.shape[-n:], grad.shape[-n:]
-    if x.numel() == 0 or any(o == 0 or size % o for size, o in zip(sizes, out)):
+    if x.numel() == 0 or any(o == 0 or not same(size % o, 0) for size, o in zip(sizes, out)):
         raise NoRule("adaptive pooling with windows of different sizes")
     return _spread(grad, x.shape, [size // o for size, o in zip(sizes, out)])
 
@@ -83,18 +85,18 @@ class _Pool:
         self.out = [span // s + 1 for span, s in zip(spans, self.stride)]
         if x.numel() == 0 or not x.dtype.is_floating_point or numel(kernel) > MAX_WINDOW and not self.tiles:
             raise NoRule("average pooling of integers, of nothing or over large windows")
-        if ceil_mode and any(span % s for span, s in zip(spans, self.stride)):
+        if ceil_mode and not all(same(span % s, 0) for span, s in zip(spans, self.stride)):
             raise NoRule("average pooling with windows that hang over the edge")
 
     @property
     def tiles(self) -> bool:
         """Whether the windows tile the input: pooling is then a reduction of a reshape."""
-        return self.stride == self.kernel and not any(self.padding) and not any(s % k for s, k in zip(self.sizes, self.kernel))
+        return self.stride == self.kernel and not any(self.padding) and all(same(s % k, 0) for s, k in zip(self.sizes, self.kernel))
 
     def divisor(self, x: Value, count_include_pad: bool, override: int | None) -> float | Value:
         """What window sums are divided by: a number, or a tensor (of the output's last dimensions) where padding doesn't count."""
         if override or count_include_pad or not any(self.padding):
-            return float(override or numel(self.kernel))
+            return to_float(override or numel(self.kernel))
         counts = []
         for i, (size, out, k, s, pad) in enumerate(zip(self.sizes, self.out, self.kernel, self.stride, self.padding)):
             start = p.iota(out, -pad, s, torch.int64, x.device)
@@ -112,7 +114,7 @@ class _Pool:
 
 
 def _over(x: Value, divisor: float | Value) -> Value:
-    return x / (divisor if isinstance(divisor, float) else broadcast_to(divisor, x.shape))
+    return x / (broadcast_to(divisor, x.shape) if isinstance(divisor, Value) else divisor)
 
 
 @rule("avg_pool2d", "avg_pool3d")

@@ -11,7 +11,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import contiguous_strides, same_layout
-from ..promote import is_float
+from ..promote import is_float, to_float
 from .registry import NoRule, broadcast_to, rule
 
 Ints = Sequence[int]
@@ -122,7 +122,7 @@ def normal_functional(x: Value, mean: float = 0.0, std: float = 1.0, *, generato
 
 
 def _scaled(drawn: Value, mean: Any, std: Any) -> Value:
-    mean, std = (broadcast_to(v, drawn.shape) if isinstance(v, Value) else float(v) for v in (mean, std))
+    mean, std = (broadcast_to(v, drawn.shape) if isinstance(v, Value) else to_float(v) for v in (mean, std))
     return drawn * std + mean
 
 

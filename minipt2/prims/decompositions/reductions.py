@@ -9,7 +9,7 @@ import torch
 from .. import ops as p
 from ..core import Prim, Value
 from ..meta import numel, wrap_dim, wrap_dims
-from ..promote import is_float, is_integer, opmath_dtype
+from ..promote import is_float, is_integer, opmath_dtype, to_float
 from .registry import NoRule, full_like, opmath, rule
 
 Dims = int | Sequence[int] | None
@@ -28,7 +28,7 @@ def mean(x: Value, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtyp
     out, dims = dtype or x.dtype, wrap_dims(dim, x.ndim)
     count = numel([x.shape[d] for d in dims])
     total = p.sum(p.convert(x, opmath_dtype(out)), dims, keepdim)
-    return p.convert(total / float(count) if count else total * math.nan, out)
+    return p.convert(total * math.nan if count == 0 else total / to_float(count), out)
 
 
 @rule("nansum")
@@ -93,7 +93,7 @@ def _extremum(best: Prim, position: Prim, x: Value, dim: int, keepdim: bool) -> 
 
 def _some(x: Value, sizes: Sequence[int]) -> Value:
     """``x``, unless there is nothing to choose from: eager raises then, in words of its own (fake tensors do not)."""
-    if not numel(sizes):
+    if numel(sizes) == 0:
         raise NoRule("an extremum of no elements")
     return x
 
@@ -147,7 +147,7 @@ def _correction(unbiased: bool) -> float:
 
 def moments(x: Value, dim: Dims, correction: float | None, keepdim: bool) -> tuple[Value, Value]:
     """(variance, mean) in the opmath dtype."""
-    return p.var_mean(opmath(x), wrap_dims(dim, x.ndim), 1.0 if correction is None else float(correction), keepdim)
+    return p.var_mean(opmath(x), wrap_dims(dim, x.ndim), 1.0 if correction is None else to_float(correction), keepdim)
 
 
 @rule("var.correction")
@@ -204,7 +204,7 @@ def linalg_vector_norm(x: Value, ord: float = 2, dim: Dims = None, keepdim: bool
     elif math.isinf(ord):
         result = (p.amax if ord > 0 else p.amin)(p.abs(x), dims, keepdim)
     else:
-        result = p.pow(p.sum(p.pow(p.abs(x), float(ord)), dims, keepdim), 1.0 / ord)
+        result = p.pow(p.sum(p.pow(p.abs(x), to_float(ord)), dims, keepdim), 1.0 / ord)
     return p.convert(result, out)
 
 

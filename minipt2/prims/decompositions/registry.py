@@ -9,10 +9,11 @@ from typing import Any, Callable, Sequence
 
 import torch
 
+from ...shapes.known import SYMBOLIC, same_all
 from .. import ops as p
 from ..core import Value
 from ..meta import broadcast_shapes
-from ..promote import Kind, apply_kind, computation_dtype, opmath_dtype
+from ..promote import Kind, apply_kind, computation_dtype, opmath_dtype, to_float
 
 Rule = Callable[..., Any]
 decompositions: dict[Any, Rule] = {}
@@ -85,16 +86,16 @@ def prepare(xs: Sequence[Any], dtype: torch.dtype | None) -> list[Any]:
 
 def number(x: Any, dtype: torch.dtype | None) -> Any:
     """A Python number as the type that matches ``dtype``."""
-    if dtype is None or not isinstance(x, (bool, int, float)):
+    if dtype is None or not isinstance(x, (bool, int, float, *SYMBOLIC)):
         return x
     if dtype is torch.bool:
         return bool(x)
-    return float(x) if dtype.is_floating_point else int(x)
+    return to_float(x) if dtype.is_floating_point else torch.sym_int(x) if isinstance(x, SYMBOLIC) else int(x)
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Value:
     """``x`` repeated to ``shape``, dimensions aligned from the right."""
-    if x.shape == tuple(shape):
+    if same_all(x.shape, shape):
         return x
     return p.broadcast_in_dim(x, tuple(shape), tuple(range(len(shape) - x.ndim, len(shape))))
 

@@ -6,6 +6,7 @@ from typing import Sequence
 
 import torch
 
+from ...shapes.known import same
 from .. import ops as p
 from ..core import Value
 from .indexing import _flat
@@ -25,9 +26,9 @@ def _nearest(x: Value, output_size: Ints, scales: Sequence[Scale], half: float) 
     n = len(output_size)
     for i, (out, given) in enumerate(zip(output_size, scales)):
         dim, size = x.ndim - n + i, x.shape[x.ndim - n + i]
-        if out == size and given in (None, 1.0):
+        if same(out, size) and given in (None, 1.0):
             continue
-        if out % size == 0 and given in (None, out / size):
+        if same(out % size, 0) and (given is None or same(out // size, given)):
             spread = (*x.shape[:dim + 1], out // size, *x.shape[dim + 1:])
             x = p.broadcast_in_dim(x, spread, tuple([d + (d > dim) for d in range(x.ndim)]))
             x = p.reshape(x, (*spread[:dim], out, *spread[dim + 2:]))
@@ -57,7 +58,7 @@ def upsample_nearest2d_backward(grad: Value, output_size: Ints, input_size: Ints
     """The sum over the block that one element was repeated to."""
     blocks: list[int] = []
     for out, size, given in zip(output_size, input_size[2:], scales or (None, None)):
-        if size == 0 or out % size or given not in (None, out / size):
+        if size == 0 or not same(out % size, 0) or not (given is None or same(out // size, given)):
             raise NoRule("nearest-neighbour resizing by a fraction")
         blocks += [size, out // size]
     return p.convert(p.sum(p.reshape(opmath(grad), (*grad.shape[:2], *blocks)), (3, 5)), grad.dtype)
@@ -76,7 +77,7 @@ def upsample_linear(x: Value, output_size: Ints, align_corners: bool, *scales: S
 
 
 def _blend_along(x: Value, dim: int, out: int, align_corners: bool, given: Scale) -> Value:
-    if out == x.shape[dim]:
+    if same(out, x.shape[dim]):
         return x
     return _weighted(x, dim, linear_taps(x.shape[dim], out, align_corners, given, x))
 

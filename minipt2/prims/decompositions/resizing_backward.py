@@ -29,7 +29,7 @@ def _transpose_along(grad: Value, dim: int, size: int, taps: Taps) -> Value:
 
 def _backward(grad: Value, output_size: Ints, input_size: Ints, scales: Sequence[Scale], taps: Callable[..., Taps]) -> Value:
     n = len(output_size)
-    if 0 in (grad.numel(), numel(input_size)):
+    if grad.numel() == 0 or numel(input_size) == 0:
         raise NoRule("resizing of nothing")
     out, wide = grad.dtype, opmath(grad)
     for i, (size, wanted, scale) in enumerate(zip(input_size[2:], output_size, scales or [None] * n)):

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import ops as p
 from ..core import Value
-from ..promote import Kind
+from ..promote import Kind, to_float
 from .pointwise import add, relu
 from .registry import elementwise, full_like, rule
 from .views import chunk
@@ -109,7 +109,7 @@ def polygamma(n: int, x: Value) -> Value:
 def digamma_derivative(x: Value, n: int) -> Value:
     if n == 0:
         return p.digamma(x)
-    return p.zeta(float(n + 1), x) * (math.factorial(n) * (-1.0) ** (n + 1))
+    return p.zeta(to_float(n + 1), x) * (math.factorial(n) * (-1.0) ** (n + 1))
 
 
 @_formula("mvlgamma")
@@ -149,7 +149,7 @@ def logit_backward(grad: Value, x: Value, eps: float | None = None) -> Value:
 
 @elementwise("celu", opmath=True, library=True)
 def celu(x: Value, alpha: float = 1.0) -> Value:
-    return p.where(p.gt(x, 0.0), x, p.expm1(x / float(alpha)) * float(alpha))
+    return p.where(p.gt(x, 0.0), x, p.expm1(x / to_float(alpha)) * to_float(alpha))
 
 
 @rule("_add_relu.Tensor", "_add_relu.Scalar", library=True)

@@ -4,14 +4,14 @@ Upstream: ``torch._refs`` (shape ops), ``torch._decomp`` (``slice_forward``, ``u
 """
 from __future__ import annotations
 
-import builtins
 from typing import Sequence
 
 import torch
 
+from ...shapes.known import key, same, same_all
 from .. import ops as p
 from ..core import Value
-from ..meta import contiguous_strides, infer_size, numel, same_layout, wrap_dim
+from ..meta import contiguous_strides, diagonal_length, dims_by_stride, infer_size, numel, same_layout, slice_bounds, split_sizes, wrap_dim
 from .registry import NoRule, rule
 
 Ints = Sequence[int]
@@ -65,8 +65,7 @@ def movedim(x: Value, source: int, destination: int) -> Value:
 @rule("slice.Tensor", "slice_copy.Tensor")
 def slice(x: Value, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Value:
     dim = wrap_dim(dim, x.ndim)
-    start, end, step = builtins.slice(start, end, step).indices(x.shape[dim])
-    return slice_dim(x, dim, start, max(start, end), step)
+    return slice_dim(x, dim, *slice_bounds(x.shape[dim], start, end), step)
 
 
 def slice_dim(x: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
@@ -79,7 +78,7 @@ def slice_dim(x: Value, dim: int, start: int, end: int, step: int = 1) -> Value:
 @rule("narrow", "narrow_copy")
 def narrow(x: Value, dim: int, start: int, length: int) -> Value:
     dim = wrap_dim(dim, x.ndim)
-    if not isinstance(start, int):
+    if not isinstance(start, (int, torch.SymInt)):
         raise NoRule("narrow at a position held by a tensor")
     start = start + x.shape[dim] if start < 0 else start
     return slice_dim(x, dim, start, start + length)
@@ -88,7 +87,7 @@ def narrow(x: Value, dim: int, start: int, length: int) -> Value:
 @rule("select.int", "select_copy.int")
 def select(x: Value, dim: int, index: int) -> Value:
     dim = wrap_dim(dim, x.ndim)
-    if not isinstance(index, int):
+    if not isinstance(index, (int, torch.SymInt)):
         raise NoRule("select at a position held by a tensor")
     index = index + x.shape[dim] if index < 0 else index
     return p.reshape(slice_dim(x, dim, index, index + 1), x.shape[:dim] + x.shape[dim + 1:])
@@ -122,9 +121,7 @@ def split_with_sizes(x: Value, split_sizes: Ints, dim: int = 0) -> list[Value]:
 
 @rule("split.Tensor", "split_copy.Tensor", "unsafe_split.Tensor")
 def split(x: Value, split_size: int, dim: int = 0) -> list[Value]:
-    size = x.shape[wrap_dim(dim, x.ndim)]
-    starts = range(0, size, split_size) if split_size and size else [0]
-    return split_with_sizes(x, [min(split_size, size - s) for s in starts], dim)
+    return split_with_sizes(x, split_sizes(x.shape[wrap_dim(dim, x.ndim)], split_size), dim)
 
 
 @rule("chunk")
@@ -135,7 +132,7 @@ def chunk(x: Value, chunks: int, dim: int = 0) -> list[Value]:
 
 @rule("unbind.int", "unbind_copy.int")
 def unbind(x: Value, dim: int = 0) -> list[Value]:
-    return [select(x, dim, i) for i in range(x.shape[wrap_dim(dim, x.ndim)])]
+    return [select(x, dim, i) for i in range(int(x.shape[wrap_dim(dim, x.ndim)]))]
 
 
 @rule("flatten.using_ints")
@@ -158,10 +155,10 @@ def diagonal(x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     dim1, dim2 = wrap_dim(dim1, x.ndim), wrap_dim(dim2, x.ndim)
     rest = [d for d in range(x.ndim) if d not in (dim1, dim2)]
     rows, columns = x.shape[dim1], x.shape[dim2]
-    length = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+    length = diagonal_length(rows, columns, offset)
     lead = tuple([x.shape[d] for d in rest])
     flat = p.reshape(p.permute(x, (*rest, dim1, dim2)), (*lead, rows * columns))
-    if length == 0:
+    if same(length, 0):
         return slice_dim(flat, len(lead), 0, 0)
     start = offset if offset >= 0 else -offset * columns
     return slice_dim(flat, len(lead), start, start + (length - 1) * (columns + 1) + 1, columns + 1)
@@ -174,7 +171,7 @@ def unfold(x: Value, dimension: int, size: int, step: int) -> Value:
         return p.reshape(slice_dim(p.reshape(x, (1,)), 0, 0, size), (size,))
     dim = wrap_dim(dimension, x.ndim)
     count = (x.shape[dim] - size) // step + 1
-    if size == step:
+    if same(size, step):
         windows = slice_dim(x, dim, 0, count * size)
     else:
         windows = p.index_select(x, dim, window_index(count, size, step, x.device))
@@ -196,20 +193,20 @@ def as_strided(x: Value, size: Ints, stride: Ints, storage_offset: int | None = 
     size, stride = tuple(size), tuple(stride)
     if storage_offset is not None:
         raise NoRule("as_strided at a position of the storage: only the eager tensor knows where it begins")
-    if x.shape == size and same_layout(size, x.strides, stride):
+    if same_all(x.shape, size) and same_layout(size, x.strides, stride):
         return x
-    pairs = list(zip(x.shape, x.strides))
-    if len(set(pairs)) == len(pairs) and sorted(pairs) == sorted(zip(size, stride)):
-        return p.permute(x, tuple([pairs.index(pair) for pair in zip(size, stride)]))
-    order = sorted(range(x.ndim), key=lambda d: (-x.strides[d], d))
-    memory = p.permute(x, tuple(order))
+    pairs = [(key(n), key(s)) for n, s in zip(x.shape, x.strides)]
+    wanted = [(key(n), key(s)) for n, s in zip(size, stride)]
+    if len(set(pairs)) == len(pairs) == len(wanted) and set(pairs) == set(wanted):
+        return p.permute(x, tuple([pairs.index(pair) for pair in wanted]))
+    memory = p.permute(x, tuple(dims_by_stride(x.strides)[::-1]))
     reach = 1 + sum((n - 1) * s for n, s in zip(size, stride))
-    if 0 in size or reach > x.numel() or not same_layout(memory.shape, memory.strides, contiguous_strides(memory.shape)):
+    if any(n == 0 for n in size) or reach > x.numel() or not same_layout(memory.shape, memory.strides, contiguous_strides(memory.shape)):
         raise NoRule("as_strided over memory that is not all x's")
     at = p.iota(1, 0, 1, torch.int64, x.device)
     at = p.broadcast_in_dim(at, size, (0,)) if size else p.reshape(at, ())
     for dim, (n, step) in enumerate(zip(size, stride)):
-        if step and n > 1:
+        if not same(step, 0) and not same(n, 1):
             at = at + p.broadcast_in_dim(p.iota(n, 0, step, torch.int64, x.device), size, (dim,))
     picked = p.index_select(p.reshape(memory, (x.numel(),)), 0, p.reshape(at, (numel(size),)))
     return p.reshape(picked, size)

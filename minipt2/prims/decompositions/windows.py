@@ -8,7 +8,7 @@ import torch
 
 from .. import ops as p
 from ..core import Value
-from ..promote import is_float
+from ..promote import is_float, to_float
 from .creation import arange, linspace
 from .registry import NoRule, number, rule
 from .special import i0
@@ -23,7 +23,7 @@ def _window(shape: Callable[[Value, float], Value], n: int, periodic: bool, dtyp
     if n <= 1:
         return p.full((n,), 1.0, dtype, device)
     i = p.convert(p.iota(n, 0, 1, torch.int64, device), dtype)
-    return shape(i, float(n if periodic else n - 1))
+    return shape(i, to_float(n if periodic else n - 1))
 
 
 def _cosines(*weights: float) -> Callable[[Value, float], Value]:
@@ -60,7 +60,7 @@ def bartlett_window(n: int, periodic: bool = True, **options: Any) -> Value:
 def kaiser_window(n: int, periodic: bool = True, beta: float = 12.0, **options: Any) -> Value:
     def shape(i: Value, last: float) -> Value:
         x = i * (2 / last) - 1.0
-        return i0(p.sqrt(p.maximum(1.0 - x * x, 0.0)) * float(beta)) / i0(p.full(i.shape, float(beta), i.dtype, i.device))
+        return i0(p.sqrt(p.maximum(1.0 - x * x, 0.0)) * to_float(beta)) / i0(p.full(i.shape, to_float(beta), i.dtype, i.device))
     return _window(shape, n, periodic, **options)
 
 
@@ -73,16 +73,16 @@ def linspace_tensors(start: Any, end: Any, steps: int, *, dtype: Any = None, lay
         raise NoRule("linspace of integers or low precision")
     where = (start if isinstance(start, Value) else end).device
     i = p.convert(p.iota(steps, 0, 1, torch.int64, where), dtype)
-    start, end = (p.broadcast_in_dim(p.convert(v, dtype), (steps,), ()) if isinstance(v, Value) else p.full((steps,), float(v), dtype, where)
+    start, end = (p.broadcast_in_dim(p.convert(v, dtype), (steps,), ()) if isinstance(v, Value) else p.full((steps,), to_float(v), dtype, where)
                   for v in (start, end))
     if steps == 1:
         return start
-    step = (end - start) / float(steps - 1)
-    return p.where(p.lt(i, float(steps // 2)), start + step * i, end - step * (float(steps - 1) - i))
+    step = (end - start) / to_float(steps - 1)
+    return p.where(p.lt(i, to_float(steps // 2)), start + step * i, end - step * (to_float(steps - 1) - i))
 
 
 def _logspace(exponents: Value, base: float) -> Value:
-    return p.pow(float(base), exponents)
+    return p.pow(to_float(base), exponents)
 
 
 @rule("logspace", library=True)
