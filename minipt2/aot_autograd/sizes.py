@@ -72,3 +72,24 @@ def evaluated(value: Any, numbers: Sequence[int | float]) -> Any:
     if isinstance(value, TensorMeta):
         return TensorMeta(evaluated(value.shape, numbers), value.dtype, value.device, evaluated(value.strides, numbers))
     return value
+
+
+def layouts(gm: fx.GraphModule) -> Callable[[list], Callable[[fx.Node], Any]]:
+    """For backends that run a graph node by node: given the arguments of a call, the metadata of each node's value.
+
+    Sizes that vary, and numbers made of them, become nodes of ``gm`` that compute them.
+    """
+    symbols = symbol_inputs(gm.graph)
+    if not symbols:
+        return lambda args: lambda node: node.meta["val"]
+    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    places, formulas = list(map(inputs.index, symbols)), Formulas(symbols)
+    recorded = {n: formulas.of(n.meta["val"]) for n in gm.graph.nodes if n.op != "output" and isinstance(n.meta["val"], TensorMeta)}
+    from ..shapes import materialize
+
+    materialize(gm)
+
+    def look(args: list) -> Callable[[fx.Node], Any]:
+        numbers = [args[i] for i in places]
+        return lambda node: evaluated(recorded[node], numbers) if node in recorded else node.meta["val"]
+    return look

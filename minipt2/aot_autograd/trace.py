@@ -31,6 +31,7 @@ from .statistics import corrected
 _DEVICE_QUERY = torch.ops.prim.device.default
 # Autograd conjugates a number like a tensor, which few overloads take when they are called: what such a number is then.
 _NUMBERS = {complex: torch.complex128, float: torch.float64, int: torch.int64}
+_ASKING = (aten.size.default, aten.stride.default)  # C++ does, of tensors with symbolic sizes
 _LIFTS = (aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
 
 
@@ -129,6 +130,8 @@ class Tracer(TorchDispatchMode):
         if func is _DEVICE_QUERY and isinstance(args[0], FakeTensor):
             return args[0].fake_device
         kwargs = kwargs or {}
+        if func in _ASKING:
+            return func(*args)
         if not isinstance(func, OpOverload):
             raise Unsupported("MP501", f"the operator {func} takes functions as arguments and is not traced")
         if func._schema.name in STORAGE_OPS:

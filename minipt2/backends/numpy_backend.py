@@ -15,11 +15,10 @@ from torch import fx
 
 from .. import trace
 from ..errors import Unsupported
-from ..aot_autograd.sizes import Formulas, evaluated, symbol_inputs
-from ..prims import Prim, TensorMeta, copy_strided
+from ..aot_autograd.sizes import layouts
+from ..prims import Prim, copy_strided
 from ..prims.kinds import pure
-from ..shapes import materialize
-from ..shapes.known import SYMBOLIC, symbolic
+from ..shapes.known import symbolic
 from .numpy_rules import rules
 
 Array = np.ndarray
@@ -36,7 +35,7 @@ def lower(gm: fx.GraphModule, xs: Sequence[Any]) -> Run:
     node says its shape and dtype. Raises Unsupported with the list of everything in ``gm`` that there is no rule for.
     """
     _check(gm)
-    look = _layouts(gm)
+    look = layouts(gm)
     nodes = list(gm.graph.nodes)
     place = {node: i for i, node in enumerate(nodes)}
     steps = [(i, _step(gm, node)) for i, node in enumerate(nodes) if node.op in ("call_function", "get_attr")]
@@ -71,24 +70,8 @@ def _check(gm: fx.GraphModule) -> None:
                           'compile with backend="inductor", which leaves to eager what it does not know', missing[0].meta.get("stack", ()))
 
 
-def _layouts(gm: fx.GraphModule) -> Callable[[list], Callable[[fx.Node], Any]]:
-    """Given the arguments of a call, the metadata of each node's value; sizes that vary become nodes, which compute them."""
-    symbols = symbol_inputs(gm.graph)
-    if not symbols:
-        return lambda args: lambda node: node.meta["val"]
-    inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
-    places, formulas = list(map(inputs.index, symbols)), Formulas(symbols)
-    recorded = {n: formulas.of(n.meta["val"]) for n in gm.graph.nodes if n.op != "output" and isinstance(n.meta["val"], TensorMeta)}
-    materialize(gm)
-
-    def look(args: list) -> Callable[[fx.Node], Any]:
-        numbers = [args[i] for i in places]
-        return lambda node: evaluated(recorded[node], numbers) if node in recorded else node.meta["val"]
-    return look
-
-
 def _known(node: fx.Node) -> bool:
-    if node.target is operator.getitem or isinstance(node.meta.get("val"), SYMBOLIC):
+    if node.target is operator.getitem:
         return True
     dtypes = [v.dtype for v in _values(node) if v is not None]
     if node.op != "call_function" or not all(d in DTYPES for d in dtypes):
@@ -116,10 +99,7 @@ def _step(gm: fx.GraphModule, node: fx.Node) -> Callable[[Callable[[fx.Node], An
     if node.op == "get_attr":
         constant = _to_array(getattr(gm, node.target))
         return lambda value, meta: constant
-    if node.target is operator.getitem:
-        source, index = node.args
-        return lambda value, meta: value(source)[index]
-    if not isinstance(node.target, (Prim, torch._ops.OpOverload)):  # of numbers
+    if not isinstance(node.target, (Prim, torch._ops.OpOverload)):  # getitem, or arithmetic on sizes
         return lambda value, meta: node.target(*fx.map_arg(node.args, value))
     if not pure(node):
         return lambda value, meta: _as_eager(node, value, meta)
@@ -157,7 +137,7 @@ def _rounded(x: Array) -> Array:
 def _as_eager(node: fx.Node, value: Callable[[fx.Node], Any], meta: Callable[[fx.Node], Any]) -> Any:
     """Random numbers from PyTorch's own generator, and its assertions, in program order: the only kernels of PyTorch's that run here."""
     trace.count("numpy_random", node.meta["val"] is not None)
-    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: value(n) if isinstance(n.meta["val"], SYMBOLIC) else _to_tensor(value(n), meta(n)))
+    args, kwargs = fx.map_arg((node.args, dict(node.kwargs)), lambda n: _to_tensor(value(n), meta(n)))
     drawn = node.target(*args, **kwargs)
     return tuple(map(_to_array, drawn)) if isinstance(drawn, (tuple, list)) else _to_array(drawn)
 
@@ -170,14 +150,14 @@ def _to_array(x: Any) -> Any:
     return (x.float() if x.dtype is torch.bfloat16 else x).numpy()
 
 
-def _to_tensor(x: Array, meta: Any) -> torch.Tensor:
-    """A tensor of its own with the recorded dtype, device and strides."""
+def _to_tensor(x: Any, meta: Any) -> Any:
+    """A tensor of its own with the recorded dtype, device and strides; numbers as they are."""
+    if not isinstance(x, np.ndarray):
+        return x
     tensor = torch.from_numpy(np.require(x, requirements=("C", "W"))).reshape(tuple(meta.shape))
     return copy_strided.ref(tensor.to(meta.device, meta.dtype), tuple(meta.stride()))
 
 
 def _result(meta: Any, value: Any, given: torch.Tensor | None) -> Any:
     """An input that is returned stays that very tensor."""
-    if given is not None or not isinstance(value, np.ndarray):
-        return given if given is not None else value
-    return _to_tensor(value, meta)
+    return given if given is not None else _to_tensor(value, meta)

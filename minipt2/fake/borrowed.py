@@ -4,8 +4,10 @@ The first use imports most of upstream's compiler (seconds); common models never
 """
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any
+import logging
+from typing import Any, Iterator
 
 import torch
 from torch._ops import OpOverload
@@ -15,20 +17,23 @@ from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeabl
 
 
 @functools.cache
-def upstream_mode() -> Any:
-    """Upstream's mode; operators only. What it finds for symbols is true of their environment, so it keeps nothing."""
+def upstream_mode(symbols: bool = False) -> Any:
+    """Upstream's mode; operators only. What it finds for symbols is true of their environment, so that of these it keeps nothing."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    mode.cache_enabled = False
+    mode.cache_enabled = mode.cache_enabled and not symbols
     return mode
 
 
-def run_borrowed(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
-    """``func`` on fake tensors by upstream's rules. Raises ``DataDependent``, ``DynamicShape``, ``Unfakeable`` and the kernel's errors."""
+def run_borrowed(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict, symbols: bool = False) -> Any:
+    """``func`` on fake tensors by upstream's rules. Raises ``DataDependent``, ``DynamicShape``, ``Unfakeable`` and the kernel's errors.
+
+    symbols: whether sizes or numbers are symbolic; what upstream would then log of operators that refuse them is nobody's concern.
+    """
     from torch._subclasses import fake_tensor as theirs
 
-    there = upstream_mode()
+    there = upstream_mode(symbols)
     back: dict[int, FakeTensor] = {}
 
     def lend(value: torch.Tensor) -> torch.Tensor:
@@ -39,7 +44,7 @@ def run_borrowed(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) ->
 
     args, kwargs = pytree.tree_map_only(torch.Tensor, lend, (args, kwargs))
     try:
-        with there:
+        with there, _silent(theirs.log) if symbols else contextlib.nullcontext():
             result = func(*args, **kwargs)
     except theirs.DataDependentOutputException as error:
         raise DataDependent(str(error.func)) from error
@@ -48,6 +53,15 @@ def run_borrowed(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) ->
     except theirs.UnsupportedFakeTensorException as error:
         raise Unfakeable(str(error)) from error
     return pytree.tree_map_only(torch.Tensor, lambda t: back.get(id(t)) or take(mode, t), result)
+
+
+@contextlib.contextmanager
+def _silent(log: logging.Logger) -> Iterator[None]:
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
 
 
 def take(mode: FakeMode, lent: torch.Tensor) -> FakeTensor:

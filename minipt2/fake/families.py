@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ..prims.meta import (_elementwise_strides, broadcast_shapes, channels_last_strides, contiguous_strides, is_channels_last, is_dense,
                           reduced_shape, wrap_dim, wrap_dims)
-from ..shapes.known import SYMBOLIC, equal_all, positive, same, same_all
+from ..shapes.known import SYMBOLIC, equal_all, positive, same, same_all, settled, symbolic
 from .tensor import FakeMode, FakeTensor, common_device
 
 aten = torch.ops.aten
@@ -47,6 +47,8 @@ _families: dict[OpOverload, Rule] = {}
 def new(mode: FakeMode, shape: Sequence[int], like: FakeTensor, dtype: torch.dtype | None = None, strides: Sequence[int] | None = None,
          device: torch.device | None = None) -> FakeTensor:
     strides = contiguous_strides(shape) if strides is None else strides
+    if symbolic(shape, strides):
+        shape, strides = settled(shape), settled(strides)
     elem = torch.empty_strided(shape, strides, dtype=dtype or like.dtype, device="meta")
     return FakeTensor(mode, elem, device or like.fake_device)
 

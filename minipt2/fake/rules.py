@@ -4,15 +4,18 @@
 """
 from __future__ import annotations
 
+import contextlib
 import inspect
 from types import CodeType
 from typing import Any, Callable, Sequence
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last
-from ..shapes.known import equal_all
+from ..shapes.known import SYMBOLIC, equal_all
 from .borrowed import run_borrowed
 from .data import RULES as DATA, mask_indices
 from .families import Irregular, family_of, adjacent_index
@@ -51,7 +54,7 @@ def handler_of(func: OpOverload) -> Rule:
     if torch.Tag.inplace_view in func.tags:
         return _change_in_place
     if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, "Meta") or _asks_for_device(func):
-        return run_borrowed
+        return _elsewhere
     general = _no_operands if not _has_tensors(func) else _meta
     special = family_of(func)
     return _first(special, general) if special is not None else general
@@ -92,17 +95,40 @@ def _meta(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
         return run_borrowed(mode, func, args, kwargs)
 
 
+def _elsewhere(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """Upstream knows the device; of symbols there may be a rule."""
+    if has_symbols(args) or kwargs and has_symbols(kwargs.values()):
+        return VIEWS[func](mode, func, args, kwargs) if func in VIEWS else _borrowed_or_specialized(mode, func, args, kwargs)
+    return run_borrowed(mode, func, args, kwargs)
+
+
 def _with_symbols(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
     """By a rule for symbols; by a meta kernel that is written in Python; else by upstream's fake tensors, which know compositions for many more."""
     rule = VIEWS.get(func)
     if rule is not None:
         return rule(mode, func, args, kwargs)
     if torch._C.DispatchKey.Meta in func.py_kernels:
-        try:
+        with contextlib.suppress(NotImplementedError), enable_python_dispatcher():
             return mode.run_meta(func, args, kwargs)
-        except NotImplementedError:
-            pass
-    return run_borrowed(mode, func, args, kwargs)
+    return _borrowed_or_specialized(mode, func, args, kwargs)
+
+
+def _borrowed_or_specialized(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """By upstream's fake tensors; where these refuse symbols too, the sizes become known ones: the code is right for those only, and guarded."""
+    try:
+        return run_borrowed(mode, func, args, kwargs, symbols=True)
+    except RuntimeError:
+        back: dict[int, FakeTensor] = {}
+
+        def settled(value: Any) -> Any:
+            if not isinstance(value, torch.Tensor):
+                return value.node.guard_int()
+            shape, strides = ([int(n) for n in sizes] for sizes in (value.shape, value.stride()))
+            known = FakeTensor(mode, torch.empty_strided(shape, strides, dtype=value.dtype, device="meta"), value.fake_device)
+            back[id(known)] = value
+            return known
+        args, kwargs = pytree.tree_map_only((torch.Tensor, *SYMBOLIC), settled, (args, kwargs))
+        return pytree.tree_map_only(torch.Tensor, lambda t: back.get(id(t), t), mode(func, args, kwargs))
 
 
 def _no_operands(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
@@ -133,6 +159,13 @@ def _data_dependent(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict)
 
 def _dynamic_shape(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
     raise DynamicShape(str(func))
+
+
+def _refused(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    raise RuntimeError("C++ asked for the sizes of a tensor that has symbols among them")
+
+
+_rules[aten.size.default] = _rules[aten.stride.default] = _refused
 
 
 # -- the rules --------------------------------------------------------------------------------------------------------

@@ -8,18 +8,17 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 
 from ..prims.meta import channels_last_strides, diagonal_length, format_strides, infer_size, is_channels_last, numel, slice_bounds, sliced_shape, split_sizes, view_strides, wrap_dim, wrap_dims
-from ..shapes.known import SYMBOLIC, equal_all, same
+from ..shapes.known import SYMBOLIC, equal_all, same, settled
 from .families import Irregular, new
 from .tensor import FakeMode, FakeTensor
 
 aten = torch.ops.aten
 Rule = Callable[[FakeMode, OpOverload, tuple, dict], Any]
 VIEWS: dict[OpOverload, Rule] = {}
-"""Overload -> its rule for symbolic operands or arguments."""
+"""Overload -> its rule for symbolic operands or arguments. Most are views."""
 
 
 def view(*overloads: OpOverload) -> Callable[[Callable], Callable]:
@@ -35,22 +34,6 @@ def view(*overloads: OpOverload) -> Callable[[Callable], Callable]:
         VIEWS.update(dict.fromkeys(overloads, rule))
         return fn
     return put
-
-
-def run(fn: Callable, args: Sequence[Any], kwargs: dict[str, Any], again: Callable[[], Any] = tuple) -> Any:
-    """``fn(*args, **kwargs)``, any function of torch, on fake tensors under their mode.
-
-    Some operators are made of others in C++ that takes known sizes only. They run a second time, after ``again()``, as compositions that
-    torch has in Python (for all of them those record more than C++ does).
-    """
-    try:
-        return fn(*args, **kwargs)
-    except RuntimeError:
-        if not has_symbols(args) and not has_symbols(kwargs.values()):
-            raise
-        again()
-        with enable_python_dispatcher():
-            return fn(*args, **kwargs)
 
 
 def has_symbols(args: Any) -> bool:
@@ -93,7 +76,7 @@ class _Look:
 
 
 def _taken(mode: FakeMode, x: FakeTensor, look: _Look) -> FakeTensor:
-    return FakeTensor(mode, x.elem.as_strided(look.shape, look.strides, look.offset), x.fake_device)
+    return FakeTensor(mode, x.elem.as_strided(settled(look.shape), settled(look.strides), *settled((look.offset,))), x.fake_device)
 
 
 @view(aten.view.default, aten._unsafe_view.default)
@@ -259,6 +242,18 @@ def _constant_pad(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -
     return new(mode, shape, x, None, channels_last_strides(shape) if last else None)
 
 
+def _pixel_shuffle(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    x, factor = args
+    *lead, c, h, w = x.shape
+    if func is aten.pixel_shuffle.default:
+        c, h, w = c // (factor * factor), h * factor, w * factor
+    else:
+        c, h, w = c * (factor * factor), h // factor, w // factor
+    last = is_channels_last(tuple(x.shape), tuple(x.stride()))
+    return new(mode, (*lead, c, h, w), x, None, channels_last_strides((*lead, c, h, w)) if last else None)
+
+
+VIEWS[aten.pixel_shuffle.default] = VIEWS[aten.pixel_unshuffle.default] = _pixel_shuffle
 VIEWS[aten._to_copy.default] = _to_copy
 VIEWS[aten.constant_pad_nd.default] = _constant_pad
 

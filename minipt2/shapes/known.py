@@ -59,6 +59,11 @@ def key(value: Any) -> Any:
     return value.node.expr if isinstance(value, SYMBOLIC) else value
 
 
+def settled(sizes: Sequence[Any]) -> list[Any]:
+    """``sizes`` with those that have become known as plain numbers."""
+    return [n.node.hint if isinstance(n, SYMBOLIC) and n.node.is_constant() else n for n in sizes]
+
+
 def positive(n: Any) -> Any:
     """``n``, or 1 where that is 0: what a size counts for in strides."""
     if isinstance(n, torch.SymInt):

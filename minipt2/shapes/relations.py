@@ -1,12 +1,13 @@
 """Comparisons as polynomials: ``p >= 0``, ``p == 0``, ``p != 0``, and what one such comparison says in other words."""
 from __future__ import annotations
 
+import operator
 from functools import lru_cache
 
 import sympy
 
 from .expr import FloorDiv
-from .functions import NEGATED, RELATION_OF, pytype_of, relation
+from .functions import NEGATED, OPAQUE, RELATION_OF, pytype_of, relation
 from .poly import Poly, add, atom, content, poly
 
 
@@ -20,15 +21,31 @@ def negated(fact: sympy.Basic) -> sympy.Basic:
 @lru_cache(maxsize=4096)
 def normal(fact: sympy.Basic) -> tuple[str, Poly] | None:
     """A comparison of integers as (``>=``, ``==`` or ``!=``, p): ``p op 0``. None for others."""
-    if pytype_of(fact.lhs) is not int or pytype_of(fact.rhs) is not int:
+    left, right = whole(fact.lhs), whole(fact.rhs)
+    if left is None or right is None:
         return None
-    op, a, b = relation(fact), poly(fact.lhs), poly(fact.rhs)
+    op, a, b = relation(fact), poly(left), poly(right)
     if op in ("<", "<="):
         a, b = b, a
     difference = add(a, b, -1)
     if op in ("==", "!="):
         return op, difference
     return ">=", add(difference, {(): 1}, -1) if op in ("<", ">") else difference
+
+
+def whole(e: sympy.Expr) -> sympy.Expr | None:
+    """An integer, or sums and products of integers computed in floats (exact below 2**53, as sizes are), as an integer; else None."""
+    if e.is_Float:
+        return sympy.Integer(int(e)) if float(e).is_integer() else None
+    if pytype_of(e) is int:
+        return e
+    exact = _EXACT.get(e.func)
+    args = [whole(a) for a in e.args] if exact is not None else [None]
+    return None if None in args else exact(*args)
+
+
+_EXACT = {OPAQUE[name].symbol: call for name, call in (
+    ("float", operator.pos), ("neg", operator.neg), ("add", operator.add), ("sub", operator.sub), ("mul", operator.mul))}
 
 
 def negative(p: Poly) -> Poly:
