@@ -47,13 +47,12 @@ def lower(gm: fx.GraphModule, xs: Sequence[Any]) -> Run:
         env: list[Any] = [None] * len(nodes)
         for i, x in zip(inputs, args, strict=True):
             env[i] = _to_array(x)
-        meta = look(args)
+        meta, given = look(args), dict(zip(inputs, args))
         with np.errstate(all="ignore"):
             for i, step in steps:
                 env[i] = step(lambda n: env[place[n]], meta)
                 for dead in dying.get(i, ()):
                     env[dead] = None
-        given = dict(zip(inputs, args))
         returned = [_result(meta(r), env[place[r]], given.get(place[r])) if isinstance(r, fx.Node) else r for r in results]
         args.clear()
         return returned
@@ -103,8 +102,7 @@ def _step(gm: fx.GraphModule, node: fx.Node) -> Callable[[Callable[[fx.Node], An
         return lambda value, meta: node.target(*fx.map_arg(node.args, value))
     if not pure(node):
         return lambda value, meta: _as_eager(node, value, meta)
-    fn = rules[node.target.name]
-    args = tuple([_argument(a) for a in node.args])
+    fn, args = rules[node.target.name], tuple([_argument(a) for a in node.args])
     return lambda value, meta: _settle(node, fn(*fx.map_arg(args, value)))
 
 
