@@ -125,6 +125,11 @@ def _code() -> Figure:
         return figures.beside(norm_and_activate, (torch.randn(4, 16), torch.randn(16, 8)))
 
 
+def _number_line() -> Figure:
+    return figures.number_line(8, [("n == 1", lambda n: bool(n == 1)), ("n % 4 == 0", lambda n: bool(n % 4 == 0)), ("n % 2 == 0", lambda n: bool(n % 2 == 0)),
+                                   ("n <= 16", lambda n: bool(n <= 16)), ("2 * n < 40", lambda n: bool(2 * n < 40)), ("n > 4", lambda n: bool(n > 4))])
+
+
 def _rounds() -> Figure:
     x = torch.randn(256, 1024)
     fused = minipt2.compile(softmax_of)
@@ -133,7 +138,7 @@ def _rounds() -> Figure:
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "pipeline": _pipeline, "stepper": _stepper, "stepper-break": _break, "guards": _guards, "joint": _joint, "decompose": _decompose,
-    "census": _census, "fusion": _fusion, "code": _code, "rounds": _rounds,
+    "census": _census, "fusion": _fusion, "code": _code, "number-line": _number_line, "rounds": _rounds,
 }
 
 

@@ -28,6 +28,7 @@ body.mp-dark { color: #e4e9f2; background: #10131a; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; } a { color: inherit; }
 table { border-collapse: collapse; display: block; overflow-x: auto; max-width: 100%; } th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #8886; }
 td pre { margin: 0; white-space: pre-wrap; } nav a { margin-right: 1rem; }
+.mp-pane { content-visibility: auto; contain-intrinsic-size: auto 20rem; } /* thousands of lines are laid out when they are scrolled to */
 """
 
 
@@ -38,7 +39,7 @@ def page(found: "Explanation", times: bool = True) -> str:
     parts = [f"<h1>What minipt2 made of it</h1><p>{escape(found.summary())}; torch {escape(torch.__version__)}.</p><nav>{links}</nav>",
              _breaks(found), _others(found), _seconds(found), *graphs]
     return (f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-            f"<title>minipt2 report</title><style>{PAGE_STYLE}{style()}</style></head><body><script>if (matchMedia('(prefers-color-scheme: dark)').matches) "
+            f"<title>minipt2 report</title><style>{style()}{PAGE_STYLE}</style></head><body><script>if (matchMedia('(prefers-color-scheme: dark)').matches) "
             f"document.body.classList.add('mp-dark')</script><main>{''.join(parts)}</main><script>{script()}</script></body></html>")
 
 

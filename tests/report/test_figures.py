@@ -113,13 +113,15 @@ def test_fusion_pairs_say_what_the_scheduler_says(fresh):
     payload(figure)
 
 
-def test_every_instruction_has_its_line_of_c(fresh):
+def test_every_instruction_has_its_line_of_c_and_of_triton(fresh):
     figure = figures.beside(block, (torch.randn(4, 16), torch.randn(16, 8)))
-    ir, c = figure.panes
-    written = {link for line in c.lines for link in line.links}
-    for line in ir.lines[1:]:
-        assert set(line.links) <= written or "constant" in line.text, line.text
-    assert "#pragma omp simd" in "".join(line.text for line in c.lines)
+    ir, *targets = figure.panes
+    for target in targets:
+        written = {link for line in target.lines for link in line.links}
+        for line in ir.lines[1:]:
+            assert set(line.links) <= written or "constant" in line.text, (target.title, line.text)
+    c, triton = ("".join(line.text for line in target.lines) for target in targets)
+    assert "#pragma omp simd" in c and "@triton.jit" in triton
     payload(figure)
 
 
@@ -130,6 +132,13 @@ def test_pipeline_links_a_source_line_to_its_c(fresh):
     (line,) = [line for line in source.lines if "torch.relu" in line.text]
     for pane in (captured, prims, loops, c):
         assert any(set(line.lights) & set(other.links) for other in pane.lines), pane.title
+    payload(figure)
+
+
+def test_number_line_shrinks_to_what_the_guards_allow():
+    figure = figures.number_line(8, [("n % 4 == 0", lambda n: bool(n % 4 == 0)), ("n % 2 == 0", lambda n: bool(n % 2 == 0)), ("n <= 12", lambda n: bool(n <= 12))])
+    assert figure.data["possible"][1:] == [[4, 8, 12, 16, 20, 24], [4, 8, 12, 16, 20, 24], [4, 8, 12]]
+    assert figure.data["guards"][1] == figure.data["guards"][2] and "no guard" in figure.panes[1].lines[2].text
     payload(figure)
 
 

@@ -9,9 +9,10 @@ from .frame import ASSETS, Figure, Line, Pane, State, script, style
 from .guard_tree import guard_tree
 from .joint import joint_graph
 from .loops import fusion
+from .number_line import number_line
 from .pipeline import pipeline
 from .rounds import rounds
 from .stepper import stepper
 
-__all__ = ["ASSETS", "Figure", "Line", "Pane", "State", "beside", "census", "explorer", "fusion", "guard_tree", "joint_graph", "pipeline",
-           "rounds", "script", "stepper", "style"]
+__all__ = ["ASSETS", "Figure", "Line", "Pane", "State", "beside", "census", "explorer", "fusion", "guard_tree", "joint_graph", "number_line",
+           "pipeline", "rounds", "script", "stepper", "style"]

@@ -1,13 +1,16 @@
-"""The loop IR of a kernel beside the C made of it, statement by statement."""
+"""The loop IR of a kernel beside the C and the Triton made of it, statement by statement."""
 from __future__ import annotations
 
 import re
 from typing import Any, Callable, Sequence
 
+from ...inductor.codegen import triton
 from ...inductor.codegen.c_openmp import comment
 from ...inductor.codegen.c_openmp_loops import write_body
 from ...inductor.codegen.c_openmp_plan import make_plan, pointer
 from ...inductor.codegen.c_openmp_values import Writer
+from ...inductor.codegen.triton_blocks import choose
+from ...inductor.hardware import REFERENCE
 from ...inductor.ir import Block, Instr, Ref
 from ...inductor.scheduler import Kernel, Schedule
 from .frame import Figure, Line, Pane, State
@@ -41,6 +44,38 @@ class Linked(Writer):
             self._storing = None
 
 
+class LinkedTriton(triton.Writer):
+    """The same for Triton."""
+
+    def __init__(self, plan: Any, blocks: Any):
+        super().__init__(plan, blocks)
+        self.came_from: dict[int, set[int]] = {}
+
+    def _noting(self, id: int, write: Callable[[], None]) -> None:
+        before = len(self.lines)
+        write()
+        for k in range(before, len(self.lines)):
+            self.came_from.setdefault(k, set()).add(id)
+
+    def define(self, id: int) -> None:
+        self._noting(id, lambda: super(LinkedTriton, self).define(id))
+
+    def store(self, i: Instr) -> None:
+        self._noting(i.id, lambda: super(LinkedTriton, self).store(i))
+
+    def _reduce(self, i: Instr) -> None:
+        self._noting(i.id, lambda: super(LinkedTriton, self)._reduce(i))
+
+
+def linked_triton(kernel: Kernel, schedule: Schedule, prefix: str = "") -> list[Line]:
+    """The kernel in Triton, with blocks as for a large GPU; links as in ``linked_kernel``."""
+    plan = make_plan(kernel, schedule)
+    w = LinkedTriton(plan, choose(plan, REFERENCE, triton.walked_across(plan))).write()
+    head = triton.define("kernel", kernel, plan, w).split(w.statements)[0]
+    lines = [Line(t, links=[f"{prefix}%{id}" for id in sorted(w.came_from.get(k, ()))]) for k, t in enumerate(w.lines)]
+    return [*map(Line, head.splitlines()), *lines]
+
+
 def linked_kernel(kernel: Kernel, schedule: Schedule, prefix: str = "") -> tuple[list[Line], list[Line]]:
     """(loop IR, C) of a kernel; a line of C has the links of the instructions it computes. Links start with ``prefix``."""
     plan = make_plan(kernel, schedule)
@@ -71,26 +106,26 @@ def show(i: Instr) -> str:
 
 
 def beside(fn: Callable[..., Any], args: Sequence[Any], name: str = "code") -> Figure:
-    """The kernels of the first graph that a call of ``fn`` compiles. ``data["linked"]``: IR instructions, and those with a line of C."""
+    """The kernels of the first graph that a call of ``fn`` compiles. ``data["linked"]``: IR instructions, and those with a line in both."""
     return of_schedule(schedules(fn, args)[0], name)
 
 
 def of_schedule(plan: Schedule, name: str = "code") -> Figure:
     """One state for each kernel of ``plan``."""
-    panes: list[list[Line]] = [[], []]
+    panes: dict[str, list[Line]] = {"loop IR": [], "C": [], "Triton": []}
     names, total, linked = [], 0, 0
     for k, kernel in enumerate(plan.kernels):
         prefix = f"k{k}"
         names.append(prefix)
-        both = linked_kernel(kernel, plan, prefix)
-        for pane, lines in zip(panes, both):
+        made = [*linked_kernel(kernel, plan, prefix), linked_triton(kernel, plan, prefix)]
+        for pane, lines in zip(panes.values(), made):
             for line in lines:
                 line.name = prefix
             pane += lines
-        in_c = {link for line in both[1] for link in line.links}
-        total += len(both[0]) - 1
-        linked += sum(1 for line in both[0] if in_c.intersection(line.links))
+        written = [{link for line in lines for link in line.links} for lines in made[1:]]
+        total += len(made[0]) - 1
+        linked += sum(1 for line in made[0] if all(links.intersection(line.links) for links in written))
     titles = [", ".join(kernel.origins[:6]) for kernel in plan.kernels]
     states = [State(f"kernel {k}: {title}", {"off": [n for n in names if n != names[k]]}) for k, title in enumerate(titles)]
-    return Figure(name, "Loop IR and the C made of it.", "Point at a line, or walk with the arrow keys: its counterparts light up.",
-                  [Pane("loop IR", panes[0]), Pane("C", panes[1])], states, "select", "kernel", data={"linked": [total, linked]})
+    return Figure(name, "Loop IR, C and Triton.", "Point at a line, or walk with the arrow keys: its counterparts light up.",
+                  [Pane(title, lines) for title, lines in panes.items()], states, "select", "kernel", data={"linked": [total, linked]})
