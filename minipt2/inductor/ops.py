@@ -60,6 +60,10 @@ class Ops:
     def constant(self, value: bool | int | float, dtype: torch.dtype) -> Any:
         return self._stack[-1].constant(value, dtype)
 
+    def scalar(self, symbol: sympy.Symbol, dtype: torch.dtype) -> Any:
+        """A number that is an argument of the call (int64 or float64)."""
+        return self._stack[-1].scalar(symbol, dtype)
+
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Any:
         """The number ``expr`` (an index expression) as a value."""
         return self._stack[-1].index_expr(expr, dtype)

@@ -237,11 +237,24 @@ def _divide_symbolic(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr]:
     r = sympy.Add(*[c * t for c, t in rest])
     if r == 0:
         return quotient, sympy.S.Zero
-    if r.is_Symbol and ranges.get(r) == b:
-        return quotient, r
     if any(c < 0 for c, _ in rest):
         return FloorDiv(a, b), Mod(a, b)
+    if _stays_below(rest, b, ranges):
+        return quotient, r
     return quotient + FloorDiv(r, b), Mod(r, b)
+
+
+def _stays_below(terms: list[tuple[int, Expr]], b: Expr, ranges: Ranges) -> bool:
+    """Whether a sum of non-negative terms, each a variable times sizes, is less than ``b`` for all sizes of at least 1."""
+    top: Expr = sympy.S.Zero
+    for c, t in terms:
+        variables = [v for v in t.free_symbols if v in ranges]
+        if len(variables) > 1 or variables and t.diff(variables[0]).has(variables[0]):
+            return False
+        top += c * (t.subs(variables[0], ranges[variables[0]] - 1) if variables else t)
+    gap = (b - 1 - top).expand()
+    at_least_one = gap.subs({s: s + 1 for s in gap.free_symbols}, simultaneous=True).expand()
+    return all(s.is_nonnegative for s in gap.free_symbols) and all(t.as_coeff_Mul()[0] >= 0 for t in sympy.Add.make_args(at_least_one))
 
 
 @lru_cache(maxsize=65536)
@@ -256,18 +269,42 @@ def _terms(e: Expr) -> tuple[tuple[int, Expr], ...]:
 
 def _recombine_once(e: Expr) -> Expr | None:
     terms = _terms(e)
-    if not any(isinstance(t, Mod) for _, t in terms):
+    if not any(isinstance(t, Mod) or t.is_Mul and any(isinstance(f, Mod) for f in t.args) for _, t in terms):
         return None
     table = {t: c for c, t in terms}
     for c, t in terms:
         if not isinstance(t, Mod):
+            better = _recombine_scaled(e, c, t) if t.is_Mul else None
+            if better is not None:
+                return better
             continue
         x, k = t.args
         high = floordiv(x, k)
         if table.get(high) == c * k:  # c*k*(x//k) + c*(x%k) == c*x
             return e - c * t - c * k * high + c * x
+        if not k.is_Integer:
+            better = _recombine_scaled(e, c, t)
+            if better is not None:
+                return better
+            continue
         for other, coefficient in table.items():
             # c*(x%k) + c*k*((x//k)%n) == c*(x % (k*n))
             if isinstance(other, Mod) and coefficient == c * k and other.args[0] == high:
                 return e - c * t - coefficient * other + c * Mod(x, k * other.args[1])
     return None
+
+
+def _recombine_scaled(e: Expr, c: int, t: Expr) -> Expr | None:
+    """``m*k*(x//k) + m*(x%k) == m*x`` where ``m*(x%k)`` is the term ``c*t`` and ``k`` or ``m`` is a size; None where that makes ``e`` no simpler."""
+    for found in sympy.Mul.make_args(t):
+        if isinstance(found, Mod):
+            x, k = found.args
+            m = c * t / found
+            better = (e - m * found - m * k * floordiv(x, k) + m * x).expand()
+            if _divisions(better) < _divisions(e):
+                return better
+    return None
+
+
+def _divisions(e: Expr) -> int:
+    return isinstance(e, (FloorDiv, Mod)) + sum(map(_divisions, e.args))

@@ -33,7 +33,7 @@ class Block(NamedTuple):
 class Instr(NamedTuple):
     """``id = op(*args)`` of logical ``dtype``. Arguments are Refs, sympy expressions, numbers, names, dtypes or a Block.
 
-    load(name, index) · store(name, index, Ref, mode) · reduce(kind, Ref) · constant(number) · index_expr(expr) ·
+    load(name, index) · store(name, index, Ref, mode) · reduce(kind, Ref) · constant(number) · scalar(symbol) · index_expr(expr) ·
     indirect(Ref, symbol, size, wraps) · valid(Ref, Ref) · masked(Ref, Block, other) · to_dtype(Ref) · bitcast(Ref) · where(Ref, Ref, Ref) · unary(Ref) · binary(Ref, Ref)
     """
 
@@ -101,8 +101,10 @@ def _map_instrs(instrs: Sequence[Instr], fn: Callable[[sympy.Expr], sympy.Expr])
     for i in instrs:
         if i.op in ("load", "store"):
             i = i._replace(args=(i.args[0], fn(i.args[1]), *i.args[2:]))
-        elif i.op == "index_expr":
+        elif i.op in ("index_expr", "scalar"):
             i = i._replace(args=(fn(i.args[0]),))
+        elif i.op == "indirect":
+            i = i._replace(args=(*i.args[:2], fn(i.args[2]), i.args[3]))
         elif i.op == "masked":
             block = i.args[1]
             i = i._replace(args=(i.args[0], block._replace(instrs=_map_instrs(block.instrs, fn)), i.args[2]))
@@ -198,6 +200,9 @@ class Recorder:
         ref = self._emit("constant", (value,), dtype, pure=False)
         self._memo[-1][key] = ref
         return ref
+
+    def scalar(self, symbol: sympy.Symbol, dtype: torch.dtype) -> Ref:
+        return self._emit("scalar", (symbol,), dtype)
 
     def index_expr(self, expr: sympy.Expr, dtype: torch.dtype) -> Ref:
         return self._emit("index_expr", (sympy.sympify(expr),), dtype)

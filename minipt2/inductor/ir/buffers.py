@@ -131,7 +131,7 @@ def tensor_refs(tree: Any) -> list[TensorRef]:
 
 @dataclass
 class Output:
-    """A graph output: a view of a buffer, or a plain number/None in ``value``."""
+    """A graph output: a view of a buffer, or a plain number, an expression of sizes or None in ``value``."""
 
     ref: TensorRef | None
     value: Any = None
@@ -146,6 +146,12 @@ class Program:
     buffers: list[Computed | Extern]
     outputs: list[Output]
     name: str = "graph"
+    symbols: dict[sympy.Symbol, int] = field(default_factory=dict)
+    """Sizes and numbers that are arguments of the call, and their places in the argument list."""
+    derived: dict[sympy.Symbol, Expr] = field(default_factory=dict)
+    """Names for what is computed from them (and from names before) at each call: sizes that are no products, scalars of kernels."""
+    hints: dict[sympy.Symbol, Any] = field(default_factory=dict)
+    """What each was when the graph was compiled: for decisions about speed."""
 
     def find(self, name: str) -> Buffer:
         return self.by_name()[name]

@@ -6,22 +6,25 @@ broadcasts over the grid. Loads and stores outside a mask are checked to lie ins
 from __future__ import annotations
 
 import operator
+from dataclasses import fields, replace
 from typing import Any, Callable, Mapping, Sequence
 
 import sympy
 import torch
 
 from ...prims.elementwise import WRONG_VALUE
-from ...shapes import FloorDiv, Mod
+from ...shapes import FloorDiv, Mod, value
 from .body import Block, Instr, LoopBody, Ref
-from .buffers import Computed, Extern, Layout, Program, TensorRef
+from .buffers import Buffer, Computed, Extern, Layout, Output, Program, TensorRef
 
 LOW = (torch.bfloat16, torch.float16)
 Memory = dict[str, torch.Tensor]
 
 
-def run(program: Program, args: Sequence[torch.Tensor]) -> list[Any]:
+def run(program: Program, args: Sequence[Any]) -> list[Any]:
     """Outputs of ``program`` on ``args`` (in input order; inputs it mutates are written in place)."""
+    if program.symbols:
+        program = at(program, {s: args[position] for s, position in program.symbols.items()})
     memory: Memory = {i.name: flat(args[i.position]) for i in program.inputs}
     memory.update({c.name: flat(c.value) for c in program.constants})
     layouts = {name: b.layout for name, b in program.by_name().items()}
@@ -32,7 +35,30 @@ def run(program: Program, args: Sequence[torch.Tensor]) -> list[Any]:
             run_body(buffer.body, memory)
         else:
             run_extern(buffer, memory, layouts)
-    return [o.value if o.ref is None else view(memory, o.ref, layouts) for o in program.outputs]
+    return [_resolve(o.value, memory, layouts) if o.ref is None else view(memory, o.ref, layouts) for o in program.outputs]
+
+
+def at(program: Program, values: Mapping[sympy.Symbol, Any]) -> Program:
+    """``program`` with numbers for the symbols that are its arguments, and so for all others."""
+    known = dict(values)
+    for symbol, e in program.derived.items():
+        known[symbol] = value(e, known)
+    numbers = {s: sympy.sympify(v) for s, v in known.items()}
+
+    def put(x: Any) -> Any:
+        """Numbers for symbols in whatever a program is made of."""
+        if isinstance(x, sympy.Basic):
+            return x.xreplace(numbers)
+        if isinstance(x, LoopBody):
+            body = x.map_exprs(put)
+            return replace(body, sizes=put(body.sizes), rsizes=put(body.rsizes))
+        if isinstance(x, (Layout, Buffer, TensorRef, Output)):
+            return replace(x, **{f.name: put(getattr(x, f.name)) for f in fields(x)})
+        if isinstance(x, (tuple, list)) and not hasattr(x, "_fields"):
+            return type(x)(map(put, x))
+        return {k: put(v) for k, v in x.items()} if isinstance(x, dict) else x
+
+    return replace(program, inputs=put(program.inputs), buffers=put(program.buffers), outputs=put(program.outputs), symbols={}, derived={})
 
 
 def flat(t: torch.Tensor) -> torch.Tensor:
@@ -89,7 +115,7 @@ def _resolve(tree: Any, memory: Memory, layouts: Mapping[str, Layout]) -> Any:
         return {k: _resolve(v, memory, layouts) for k, v in tree.items()}
     if isinstance(tree, (list, tuple)):
         return type(tree)(_resolve(v, memory, layouts) for v in tree)
-    return tree
+    return value(tree, {}) if isinstance(tree, sympy.Expr) else tree
 
 
 def run_body(body: LoopBody, memory: Memory) -> None:
@@ -166,6 +192,9 @@ class _Grid:
 
     def _constant(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
         return torch.tensor(i.args[0], dtype=i.dtype).to(held(i.dtype)).reshape([1] * self.rank)
+
+    def _scalar(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
+        return torch.tensor(value(i.args[0], {}), dtype=i.dtype).reshape([1] * self.rank)
 
     def _index_expr(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
         return self.index(i.args[0]).to(i.dtype).to(held(i.dtype))

@@ -9,10 +9,11 @@ from typing import Callable
 import torch
 
 from ..ops import BINARY, UNARY
+from ..sizes import is_size
 from .body import Instr, LoopBody, Ref
 from .buffers import Computed, Program
 
-KNOWN = frozenset((*UNARY, *BINARY, "load", "store", "reduce", "constant", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "where", "valid"))
+KNOWN = frozenset((*UNARY, *BINARY, "load", "store", "reduce", "constant", "scalar", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "where", "valid"))
 
 
 def verify(program: Program) -> None:
@@ -46,7 +47,7 @@ def _verify(instrs: tuple[Instr, ...], name: str, symbols: set, defined: dict[in
         for ref in (a for a in i.args if isinstance(a, Ref)):
             assert ref.id in defined, f"{where} uses %{ref.id} before it is defined"
         if i.op in ("load", "store", "index_expr"):
-            loose = i.args[0 if i.op == "index_expr" else 1].free_symbols - symbols
+            loose = {s for s in i.args[0 if i.op == "index_expr" else 1].free_symbols - symbols if not is_size(s)}
             assert not loose, f"{where} uses {loose}, which is no loop variable"
         if i.op == "load" and dtype_of is not None:
             assert dtype_of(i.args[0]) == i.dtype, f"{where} loads {i.dtype} from {i.args[0]}"

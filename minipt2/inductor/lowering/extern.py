@@ -15,11 +15,11 @@ from ... import trace
 from ...prims import kind
 from ...prims.core import Prim
 from ...prims.kinds import pure
-from ...shapes import size
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
 from .order import dense
-from .tensors import Stored
+from .symbols import SYMBOLIC
+from .tensors import NUMBERS, Stored
 
 aten = torch.ops.aten
 CONTRACTIONS: dict[str, Any] = {
@@ -63,6 +63,8 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
     val = node.meta.get("val")
     if isinstance(val, (bool, int, float)):
         return val
+    if isinstance(val, SYMBOLIC):
+        return g.symbols.number(val)
     if target is not CONTRACTIONS.get(name) and not _deliberate(node):
         trace.count("fallbacks")
         trace.artifact("fallback", str(target), node.meta.get("fallback", "no lowering"))
@@ -106,15 +108,17 @@ class _Cloned:
 def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
     """The call's arguments with every node replaced by a reference to memory, in the memory order the kernel needs."""
 
-    def convert(n: fx.Node) -> Any:
+    def convert(n: Any) -> Any:
+        if not isinstance(n, fx.Node):
+            return g.symbols.number(n)
         tensor = g.env[n]
-        if isinstance(tensor, (bool, int, float)) or tensor is None:
+        if isinstance(tensor, NUMBERS) or tensor is None:
             return tensor
         if target in ANY_STRIDES:
             return g.reference(tensor)
-        return g.reference(tensor, tuple(map(size, n.meta.get("layout") or n.meta["val"].stride())))
+        return g.reference(tensor, g.symbols.sizes(n.meta.get("layout") or n.meta["val"].stride()))
 
-    return fx.map_arg(tree, convert)
+    return fx.node.map_aggregate(tree, convert)
 
 
 def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any, row_major: bool) -> Any:
@@ -124,7 +128,7 @@ def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any, row_major: bo
     nothing = Layout((), (), torch.float32, torch.device("cpu"))
     wanted = node.meta.get("layout")
     if isinstance(val, (tuple, list)):
-        layouts = [_layout(v, wanted and wanted[k], row_major) if hasattr(v, "stride") else None for k, v in enumerate(val)]
+        layouts = [_layout(g, v, wanted and wanted[k], row_major) if hasattr(v, "stride") else None for k, v in enumerate(val)]
         outputs = [Buffer(g.new_name(), layout) if use and layout else None for use, layout in zip(g.used(len(val)), layouts)]
         g.emit(Extern(g.new_name(), next(filter(None, layouts), nothing), outputs=outputs, **common))
         for buffer in outputs:
@@ -133,15 +137,15 @@ def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any, row_major: bo
     if not hasattr(val, "stride"):
         g.emit(Extern(g.new_name(), nothing, **common))
         return None
-    layout = _layout(val, wanted, row_major)
+    layout = _layout(g, val, wanted, row_major)
     extern = Extern(g.new_name(), layout, out_variant=out_variant(target, layout.device.type), **common)
     g.emit(extern)
     return Stored(extern.name, layout)
 
 
-def _layout(val: Any, strides: Sequence[Any] | None, row_major: bool) -> Layout:
-    sizes = tuple(map(size, val.shape))
-    return Layout(sizes, dense(sizes, None) if row_major else tuple(map(size, strides or val.stride())), val.dtype, val.device)
+def _layout(g: Any, val: Any, strides: Sequence[Any] | None, row_major: bool) -> Layout:
+    sizes = g.symbols.sizes(val.shape)
+    return Layout(sizes, dense(sizes, None) if row_major else g.symbols.sizes(strides or val.stride()), val.dtype, val.device)
 
 
 @lru_cache(maxsize=None)

@@ -13,14 +13,15 @@ from torch import fx
 
 from ...config import config
 from ...prims import copy_strided
-from ...shapes import size
 from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
 from ..ir.verify import verify
 from ..ops import DTYPES, ops
+from ..sizes import hint, number, use
 from . import extern
 from .outputs import finish
 from .order import dense, order_like, pick_order, same_strides
 from .registry import lowerings
+from .symbols import SYMBOLIC, Symbols
 from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tensor, View
 
 MAX_READS, MAX_OPS, REUSE_OPS = 12, 64, 10
@@ -36,10 +37,12 @@ def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name:
     ``fake_inputs``, where given, override the placeholders' ``val``. ``gm.meta["mutated_inputs"]`` maps an output's index to the
     input it may be written into. Unknown targets become extern calls, never errors.
     """
-    graph = GraphLowering(gm, fake_inputs)
-    for node in gm.graph.nodes:
-        graph.run(node)
-    program = Program(graph.inputs, graph.constants, graph.buffers, graph.results, name)
+    symbols = Symbols(gm.graph, fake_inputs)
+    with use(symbols.hints):
+        graph = GraphLowering(gm, fake_inputs, symbols)
+        for node in gm.graph.nodes:
+            graph.run(node)
+    program = Program(graph.inputs, graph.constants, graph.buffers, graph.results, name, symbols.inputs, symbols.derived, symbols.hints)
     if config.verify_ir:
         verify(program)
     return program
@@ -48,8 +51,8 @@ def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name:
 class GraphLowering:
     """State of one lowering. Lowerings use ``sizes``/``dtype``/``device`` of the node at hand, ``lazy``, ``allocate``, ``loops``, ``realize``."""
 
-    def __init__(self, gm: fx.GraphModule, fake_inputs: Sequence[Any] | None):
-        self.gm, self.fakes = gm, fake_inputs
+    def __init__(self, gm: fx.GraphModule, fake_inputs: Sequence[Any] | None, symbols: Symbols):
+        self.gm, self.fakes, self.symbols = gm, fake_inputs, symbols
         self.env: dict[fx.Node, Any] = {}
         self.inputs: list[Input] = []
         self.constants: list[Constant] = []
@@ -91,6 +94,9 @@ class GraphLowering:
         if fn is None or self.foreign and (node in self.foreign or not self.foreign.isdisjoint(node.all_input_nodes)):
             return extern.call(self, node, name)
         env = self.env
+        if self.symbols.inputs:
+            args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), lambda a: env[a] if isinstance(a, fx.Node) else self.symbols.number(a))
+            return fn(self, *args, **kwargs)
         args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__) if _nested(node) else (
             [env[a] if isinstance(a, fx.Node) else a for a in node.args],
             {k: env[a] if isinstance(a, fx.Node) else a for k, a in node.kwargs.items()})
@@ -115,15 +121,23 @@ class GraphLowering:
     def wanted_strides(self, node: fx.Node) -> tuple[tuple[Expr, ...] | None, bool]:
         layout = node.meta.get("layout")
         if layout is not None:
-            return tuple(map(size, layout)), True
+            return self.symbols.sizes(layout), True
         val = node.meta["val"]
         if not hasattr(val, "stride"):
             return None, False
-        return dense(tuple(val.shape), tuple(val.stride())), False
+        return self.dense_like(val), False
+
+    def dense_like(self, val: Any) -> tuple[Expr, ...]:
+        """Strides without gaps in the memory order of ``val``."""
+        return dense(self.symbols.sizes(val.shape), self.symbols.sizes(val.stride()))
+
+    def operand(self, x: Any) -> Any:
+        """An operand of elementwise work: numbers of the call as scalars of the kernel."""
+        return self.symbols.scalar(x) if isinstance(x, sympy.Expr) else x
 
     @property
     def sizes(self) -> Sizes:
-        return tuple(map(size, self.node.meta["val"].shape))
+        return self.symbols.sizes(self.node.meta["val"].shape)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -132,7 +146,7 @@ class GraphLowering:
     @property
     def outputs(self) -> list[tuple[Sizes, torch.dtype]]:
         """Sizes and dtype of every output of a multi-output node."""
-        return [(tuple(map(size, v.shape)), v.dtype) for v in self.node.meta["val"]]
+        return [(self.symbols.sizes(v.shape), v.dtype) for v in self.node.meta["val"]]
 
     def used(self, n: int) -> list[bool]:
         """Which of the ``n`` outputs anybody reads."""
@@ -157,7 +171,7 @@ class GraphLowering:
         strides, exact = self.wanted_strides(self.node)
         first = val[0] if isinstance(val, (tuple, list)) else val
         if strides is None or len(strides) != len(sizes):
-            strides = dense(tuple(first.shape), tuple(first.stride()))
+            strides = self.dense_like(first)
         if not exact:
             strides = order_like(sizes, strides, [x.place() and x.place().layout for x in order_of])
         name = self.new_name()
@@ -318,9 +332,11 @@ class GraphLowering:
     def placeholder(self, node: fx.Node) -> Any:
         position, self.placeholders = self.placeholders, self.placeholders + 1
         val = self.fakes[position] if self.fakes is not None else node.meta["val"]
+        if isinstance(val, SYMBOLIC):
+            return self.symbols.number(val)
         if not hasattr(val, "stride"):
             return val
-        layout = Layout(tuple(map(size, val.shape)), tuple(map(size, val.stride())), val.dtype, val.device)
+        layout = Layout(self.symbols.sizes(val.shape), self.symbols.sizes(val.stride()), val.dtype, val.device)
         made = Input(f"in{position}", layout, position, bool(node.meta.get("static")))
         self.inputs.append(made)
         self.declare(made)
@@ -334,8 +350,8 @@ class GraphLowering:
             return value
         if value.numel() == 1 and value.device.type == "cpu" and value.dtype in DTYPES and value.layout == torch.strided:
             number, dtype, device = value.item(), value.dtype, value.device
-            return Lazy(tuple(map(size, value.shape)), dtype, device, lambda index: ops.constant(number, dtype), Cost())
-        layout = Layout(tuple(map(size, value.shape)), tuple(map(size, value.stride())), value.dtype, value.device)
+            return Lazy(self.symbols.sizes(value.shape), dtype, device, lambda index: ops.constant(number, dtype), Cost())
+        layout = Layout(self.symbols.sizes(value.shape), self.symbols.sizes(value.stride()), value.dtype, value.device)
         made = Constant(f"const{len(self.constants)}", layout, value)
         self.constants.append(made)
         self.declare(made)
@@ -356,8 +372,12 @@ def _spreads(node: fx.Node) -> bool:
     """Does it repeat a small tensor so often (a scale per channel, a mask per row) that computing it anew each time costs more than a buffer?"""
     if getattr(node.target, "name", None) != "broadcast_in_dim":
         return False
-    small, large = (size(math.prod(n.meta["val"].shape)) for n in (node.args[0], node))
-    return small.is_Integer and large.is_Integer and large >= max(SPREAD * small, SPREAD_NUMEL)
+    small, large = (math.prod(map(_likely, n.meta["val"].shape)) for n in (node.args[0], node))
+    return large >= max(SPREAD * small, SPREAD_NUMEL)
+
+
+def _likely(n: Any) -> int:
+    return n if isinstance(n, int) else hint(number(n.node.expr))
 
 
 def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:
@@ -393,4 +413,4 @@ def _nested(node: fx.Node) -> bool:
 def _loopable(val: Any) -> bool:
     """Whether loops can compute ``val`` (or its parts) and read it."""
     vals = val if isinstance(val, (tuple, list)) else (val,)
-    return all(v is None or isinstance(v, (bool, int, float)) or hasattr(v, "stride") and v.dtype in DTYPES for v in vals)
+    return all(v is None or isinstance(v, (bool, int, float, *SYMBOLIC)) or hasattr(v, "stride") and v.dtype in DTYPES for v in vals)

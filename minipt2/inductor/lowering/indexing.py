@@ -10,9 +10,10 @@ import sympy
 import torch
 
 from ..ops import ops
+from .pointwise import operand
 from .reductions import LOW
 from .registry import lowering
-from .tensors import Expr, Index, Lazy, Tensor, join
+from .tensors import NUMBERS, Expr, Index, Lazy, Tensor, join
 
 GATHER_INLINE = 2
 """Operations on a tensor that are repeated for every gathered element rather than done once for the whole of it."""
@@ -114,7 +115,7 @@ def _scatter(g: Any, x: Tensor, domain: Sequence[Expr], place: Place, value: Cal
 
 def _along(g: Any, x: Tensor, dim: int, index: Tensor, src: Any, add: bool) -> Tensor:
     dim = dim % len(x.sizes) if x.sizes else 0
-    dtype = x.dtype
+    dtype, src = x.dtype, g.operand(src)
 
     def place(at: Index) -> Index:
         result = [sympy.S.Zero if n == 1 else i for i, n in zip(at, x.sizes)]
@@ -123,8 +124,8 @@ def _along(g: Any, x: Tensor, dim: int, index: Tensor, src: Any, add: bool) -> T
         return result
 
     def value(at: Index) -> Any:
-        if isinstance(src, (bool, int, float)):
-            return ops.constant(src, dtype)
+        if isinstance(src, NUMBERS):
+            return operand(src, at, dtype)
         return src.load([sympy.S.Zero if n == 1 else i for i, n in zip(at, src.sizes)])
 
     return _scatter(g, x, index.sizes, place, value, add)

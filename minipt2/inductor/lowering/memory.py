@@ -9,9 +9,9 @@ from typing import Any, Sequence
 import sympy
 import torch
 
-from ...shapes import size
 from ..ops import ops
 from .order import same_strides
+from .pointwise import operand
 from .registry import lowering
 from .tensors import Expr, Index, Lazy, Tensor, join
 from .views import sliced
@@ -37,18 +37,21 @@ def _cat(g: Any, xs: Sequence[Tensor], dim: int) -> Tensor:
 
 @lowering("pad")
 def _pad(g: Any, x: Tensor, lo: Sequence[int], hi: Sequence[int], value: bool | int | float) -> Tensor:
-    if any(n < 0 for n in (*lo, *hi)):
+    known = [n for n in (*lo, *hi) if not isinstance(n, sympy.Expr)]
+    if any(n < 0 for n in known) and len(known) == 2 * len(lo):
         starts = [max(-n, 0) for n in lo]
         sizes = tuple([n - a - max(-b, 0) for n, a, b in zip(x.sizes, starts, hi)])
         x, lo, hi = sliced(x, starts, [1] * len(lo), sizes), [max(n, 0) for n in lo], [max(n, 0) for n in hi]
     if not any(lo) and not any(hi):
         return x
-    inner_sizes, dtype = x.sizes, g.dtype
+    inner_sizes, dtype, value = x.sizes, g.dtype, g.operand(value)
 
     def inner(index: Index) -> Any:
         if any(n == 0 for n in inner_sizes):
-            return ops.constant(value, dtype)
-        return ops.masked(_inside(index, inner_sizes, lo, hi), lambda: x.load(_shifted(index, inner_sizes, lo)), value)
+            return operand(value, index, dtype)
+        mask, filler = _inside(index, inner_sizes, lo, hi), 0 if isinstance(value, sympy.Expr) else value
+        inside = ops.masked(mask, lambda: x.load(_shifted(index, inner_sizes, lo)), filler)
+        return inside if filler is value else ops.where(mask, inside, operand(value, index, dtype))
 
     return g.lazy(inner, join(x.cost, ops=3))
 
@@ -63,7 +66,7 @@ def _inside(index: Index, sizes: Sequence[Expr], lo: Sequence[int], hi: Sequence
     for i, n, a, b in zip(index, sizes, lo, hi):
         position = ops.index_expr(i, torch.int64) if a or b else None
         if a:
-            tests.append(ops.ge(position, ops.constant(a, torch.int64)))
+            tests.append(ops.ge(position, ops.index_expr(a, torch.int64) if isinstance(a, sympy.Expr) else ops.constant(a, torch.int64)))
         if b:
             tests.append(ops.lt(position, ops.index_expr(n + a, torch.int64)))
     mask = tests[0]
@@ -75,7 +78,7 @@ def _inside(index: Index, sizes: Sequence[Expr], lo: Sequence[int], hi: Sequence
 @lowering("copy_strided")
 def _copy_strided(g: Any, x: Tensor, strides: Sequence[int]) -> Tensor:
     """Only what demands memory (an output, an extern call) makes the copy; loops read ``x`` itself."""
-    wanted = tuple(map(size, strides))
+    wanted = g.symbols.sizes(strides)
     place = x.place()
     if place is not None and g.node not in g.returned and same_strides(x.sizes, place.layout.strides, wanted):
         return x

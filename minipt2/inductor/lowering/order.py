@@ -10,24 +10,27 @@ from typing import Any, Sequence
 
 import sympy
 
-from ...shapes import linear
 from ..ir import Layout
+from ..sizes import coefficients, hint, nonnegative, number
 from .tensors import Expr, Sizes
 
 
-@lru_cache(maxsize=16384)
 def dense(shape: tuple[Any, ...], strides: tuple[Any, ...] | None) -> tuple[Expr, ...]:
     """Strides without gaps for ``shape`` in the memory order of ``strides`` (row-major for None, and for dimensions that repeat)."""
+    return _dense(shape, None if strides is None else tuple([s if type(s) is int else hint(number(s)) for s in strides]))
+
+
+@lru_cache(maxsize=16384)
+def _dense(shape: tuple[Any, ...], strides: tuple[int, ...] | None) -> tuple[Expr, ...]:
     rank = len(shape)
     order = range(rank)
-    if strides is not None and all(isinstance(s, (int, sympy.Integer)) for s in strides):
-        if all(s != 0 or n == 1 for n, s in zip(shape, strides)):
-            order = _order(shape, strides)
+    if strides is not None and all(s != 0 or n == 1 for n, s in zip(shape, strides)):
+        order = _order(shape, strides)
     result: list[Expr] = [sympy.S.One] * rank
     step: Expr = sympy.S.One
     for d in reversed(order):
         result[d] = step
-        step = step * max(shape[d], 1) if isinstance(shape[d], int) else step * shape[d]
+        step = step if shape[d] == 0 else step * shape[d]
     return tuple(result)
 
 
@@ -52,8 +55,7 @@ def order_like(sizes: Sizes, hint: tuple[Expr, ...], layouts: Sequence[Layout | 
     """Strides for a result assembled from tensors of these layouts: theirs if all are in memory in one order, else ``hint``."""
     if None in layouts:
         return hint
-    orders = {dense(tuple(map(int, sizes)), tuple(map(int, layout.strides))) for layout in layouts
-              if all(n.is_Integer for n in sizes) and all(n != 1 for n, m in zip(layout.sizes, sizes) if m != 1)}
+    orders = {dense(sizes, layout.strides) for layout in layouts if all(n != 1 for n, m in zip(layout.sizes, sizes) if m != 1)}
     return orders.pop() if len(orders) == 1 else hint
 
 
@@ -67,8 +69,8 @@ def pick_order(loads: Sequence[Expr], index: Sequence[Expr], sizes: Sizes, hint:
     inner = tuple([sizes[d] for d in dims])
     counts: Counter[tuple[Expr, ...]] = Counter()
     for load in loads:
-        strides = linear(load, symbols)
-        if strides is not None and all(s > 0 for s in strides):
+        strides = coefficients(load, symbols)
+        if strides is not None and all(s != 0 and nonnegative(s) for s in strides):
             counts[dense(inner, strides)] += 1
     if not counts:
         return hint

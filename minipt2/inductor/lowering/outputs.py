@@ -9,10 +9,9 @@ from typing import Any
 import sympy
 from torch import fx
 
-from ...shapes import size
 from ..ir import Input, Output, Recorder, TensorRef, loop_vars
 from ..ops import DTYPES, ops
-from .tensors import Lazy, Place, Stored, Target, Tensor, View
+from .tensors import NUMBERS, Lazy, Place, Stored, Target, Tensor, View
 
 
 def finish(g: Any, leaves: list[Any], mutated: dict[int, int]) -> list[Output]:
@@ -30,7 +29,7 @@ def finish(g: Any, leaves: list[Any], mutated: dict[int, int]) -> list[Output]:
 
 def _writable(g: Any, leaf: Any, target: Any) -> bool:
     """In place only where the input has the output's elements, each at a place of its own."""
-    if target is None or not isinstance(leaf, fx.Node) or isinstance(g.env[leaf], (bool, int, float, type(None))):
+    if target is None or not isinstance(leaf, fx.Node) or isinstance(g.env[leaf], (*NUMBERS, type(None))):
         return False
     value, layout = g.env[leaf], target.layout
     return value.sizes == layout.sizes and value.dtype == layout.dtype and value.dtype in DTYPES and all(
@@ -38,11 +37,11 @@ def _writable(g: Any, leaf: Any, target: Any) -> bool:
 
 
 def _output(g: Any, leaf: Any, overwritten: set[str]) -> Output:
-    value = g.env[leaf] if isinstance(leaf, fx.Node) else leaf
-    if value is None or isinstance(value, (bool, int, float)):
+    value = g.env[leaf] if isinstance(leaf, fx.Node) else g.symbols.number(leaf)
+    if value is None or isinstance(value, NUMBERS):
         return Output(None, value)
     val = leaf.meta["val"]
-    strides = tuple(map(size, val.stride()))
+    strides = g.symbols.sizes(val.stride())
     _want_source(g, value, strides)
     fresh = isinstance(value, Lazy) and value.copy_of is not None and value.place() is None
     place = _stored(g, value, strides) if fresh else g.place_as(value, strides)

@@ -8,11 +8,12 @@ import math
 from functools import partial
 from typing import Any, Callable, Sequence
 
+import sympy
 import torch
 
 from ..ops import BINARY, UNARY, ops
 from .registry import lowering, lowerings
-from .tensors import FREE, Index, Lazy, Tensor, join
+from .tensors import FREE, NUMBERS, Index, Lazy, Tensor, join
 
 CHEAP = frozenset("abs neg sign signbit isnan isinf bitwise_not logical_not relu add sub mul maximum minimum fmax fmin eq ne lt le gt ge "
                   "bitwise_and bitwise_or bitwise_xor shift_left shift_right copysign logical_and logical_or floor ceil round trunc".split())
@@ -20,12 +21,15 @@ CHEAP = frozenset("abs neg sign signbit isnan isinf bitwise_not logical_not relu
 
 
 def operand(x: Any, index: Index, dtype: torch.dtype) -> Any:
-    """The value of a tensor operand at ``index``, or a number in the tensors' ``dtype``."""
-    return ops.constant(x, dtype) if isinstance(x, (bool, int, float)) else x.load(index)
+    """The value of a tensor operand at ``index``, or a number (``g.operand`` of one) in the tensors' ``dtype``."""
+    if isinstance(x, sympy.Symbol):
+        return ops.to_dtype(ops.scalar(x, torch.int64 if x.is_integer else torch.float64), dtype)
+    return ops.constant(x, dtype) if isinstance(x, NUMBERS) else x.load(index)
 
 
 def _elementwise(name: str, g: Any, *xs: Any) -> Lazy:
-    tensors = [x for x in xs if not isinstance(x, (bool, int, float))]
+    xs = tuple(map(g.operand, xs))
+    tensors = [x for x in xs if not isinstance(x, NUMBERS)]
     op, dtype = getattr(ops, name), tensors[0].dtype
     if len(xs) == 1:
         inner: Callable[[Index], Any] = lambda index: op(tensors[0].load(index))
@@ -47,9 +51,9 @@ def _isfinite(g: Any, x: Tensor) -> Lazy:
 
 @lowering("where")
 def _where(g: Any, cond: Tensor, a: Any, b: Any) -> Lazy:
-    dtype = g.dtype
+    dtype, a, b = g.dtype, g.operand(a), g.operand(b)
     return g.lazy(lambda index: ops.where(cond.load(index), operand(a, index, dtype), operand(b, index, dtype)),
-                  join(*[t.cost for t in (cond, a, b) if not isinstance(t, (bool, int, float))]))
+                  join(*[t.cost for t in (cond, a, b) if not isinstance(t, NUMBERS)]))
 
 
 @lowering("valid")
@@ -73,8 +77,8 @@ def _bitcast(g: Any, x: Tensor, dtype: torch.dtype) -> Lazy:
 
 
 def _constant(g: Any, value: bool | int | float) -> Lazy:
-    dtype = g.dtype
-    return g.lazy(lambda index: ops.constant(value, dtype), FREE)
+    dtype, value = g.dtype, g.operand(value)
+    return g.lazy(lambda index: operand(value, index, dtype), FREE)
 
 
 @lowering("full")
@@ -84,11 +88,13 @@ def _full(g: Any, shape: Sequence[int], value: bool | int | float, dtype: torch.
 
 @lowering("iota")
 def _iota(g: Any, length: int, start: int | float, step: int | float, dtype: torch.dtype, device: Any) -> Lazy:
-    if isinstance(start, int) and isinstance(step, int):
+    if all(isinstance(x, int) or isinstance(x, sympy.Expr) and x.is_integer for x in (start, step)):
         def inner(index: Index) -> Any:
             return ops.to_dtype(ops.index_expr(index[0] * step + start, torch.int64), dtype)
     else:  # eager computes in double and rounds once
+        first, by = g.operand(start), g.operand(step)
+
         def inner(index: Index) -> Any:
             i = ops.to_dtype(ops.index_expr(index[0], torch.int64), torch.float64)
-            return ops.to_dtype(ops.add(ops.mul(i, ops.constant(step, torch.float64)), ops.constant(start, torch.float64)), dtype)
+            return ops.to_dtype(ops.add(ops.mul(i, operand(by, index, torch.float64)), operand(first, index, torch.float64)), dtype)
     return g.lazy(inner, FREE)

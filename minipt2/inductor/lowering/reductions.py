@@ -77,18 +77,25 @@ def _position(kind: str, g: Any, x: Tensor, dim: int | None = None, keepdim: boo
 lowerings.update({name: partial(_position, name) for name in ("argmax", "argmin")})
 
 
+def _degrees(count: Expr, correction: float, dtype: torch.dtype) -> Any:
+    """What the sum of squares is divided by."""
+    if count.is_Integer:
+        return ops.constant(max(float(count) - correction, 0.0), dtype)
+    free = ops.sub(ops.index_expr(count, torch.float64), ops.constant(correction, torch.float64))
+    return ops.to_dtype(ops.maximum(free, ops.constant(0.0, torch.float64)), dtype)
+
+
 @lowering("var_mean")
 def _var_mean(g: Any, x: Tensor, dims: Sequence[int] | None, correction: float = 1, keepdim: bool = False) -> list[Tensor | None]:
     """One Welford reduction that stores variance and mean (only the ones that are read)."""
     space = _Space(x, dims, keepdim)
     acc = _accumulator(x.dtype)
     count = sympy.Mul(*space.rsizes)
-    divisor = max(float(count) - correction, 0.0)
     (sizes, dtype), wanted = g.outputs[0], g.used(2)
     if not space.rsizes:
         def spread(index: Sequence[Expr]) -> Any:
             v = ops.to_dtype(x.load(space.index(index, ())), acc)
-            return ops.to_dtype(ops.div(ops.sub(v, v), ops.constant(divisor, acc)), dtype)
+            return ops.to_dtype(ops.div(ops.sub(v, v), _degrees(count, correction, acc)), dtype)
         mean = Lazy(sizes, dtype, x.device, lambda index: x.load(space.index(index, ())), join(x.cost))
         return [Lazy(sizes, dtype, x.device, spread, join(x.cost, ops=2)), mean]
     targets = [g.allocate(sizes, dtype) if use else None for use in wanted]
@@ -96,7 +103,7 @@ def _var_mean(g: Any, x: Tensor, dims: Sequence[int] | None, correction: float =
     def body(index: Sequence[Expr], r: Sequence[Expr]) -> None:
         mean, m2 = ops.reduce("welford", ops.to_dtype(x.load(space.index(index, r)), acc), acc)
         if targets[0] is not None:
-            targets[0].store(index, ops.div(m2, ops.constant(divisor, acc)))
+            targets[0].store(index, ops.div(m2, _degrees(count, correction, acc)))
         if targets[1] is not None:
             targets[1].store(index, mean)
 

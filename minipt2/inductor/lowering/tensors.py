@@ -19,6 +19,8 @@ from ..ops import ops
 Expr = sympy.Expr
 Index = Sequence[Expr]
 Sizes = tuple[Expr, ...]
+NUMBERS = (bool, int, float, sympy.Expr)
+"""What an operand is that is no tensor; an expression is a number of the call."""
 
 
 class Place(NamedTuple):

@@ -12,6 +12,7 @@ import sympy
 from ...shapes import floordiv, mod
 from ..ir import Layout
 from ..ops import ops
+from ..sizes import exact
 from .registry import lowering
 from .tensors import Expr, Index, Sizes, Tensor, View
 
@@ -54,12 +55,12 @@ def match_groups(old: Sizes, new: Sizes) -> list[tuple[list[int], list[int]]]:
     olds, news = [d for d, n in enumerate(old) if n != 1], [d for d, n in enumerate(new) if n != 1]
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
-    while i < len(olds):
+    while i < len(olds) and j < len(news):
         group = ([olds[i]], [news[j]])
         a, b = old[olds[i]], new[news[j]]
         i, j = i + 1, j + 1
-        while a != b:
-            if i < len(olds) and (j >= len(news) or not (a.is_Integer and b.is_Integer and a > b)):
+        while a != b and (i < len(olds) or j < len(news)):  # equal sizes may be written differently: then all that is left is one group
+            if i < len(olds) and (j >= len(news) or not _larger(a, b)):
                 group[0].append(olds[i])
                 a, i = a * old[olds[i]], i + 1
             else:
@@ -67,6 +68,10 @@ def match_groups(old: Sizes, new: Sizes) -> list[tuple[list[int], list[int]]]:
                 b, j = b * new[news[j]], j + 1
         groups.append(group)
     return groups
+
+
+def _larger(a: Expr, b: Expr) -> bool:
+    return bool(a > b) if a.is_Integer and b.is_Integer else exact(a, b) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -121,7 +126,7 @@ def _permute(g: Any, x: Tensor, dims: Sequence[int]) -> Tensor:
 @lowering("broadcast_in_dim")
 def _broadcast(g: Any, x: Tensor, shape: Sequence[int], dims: Sequence[int]) -> Tensor:
     sizes: Sizes = g.sizes
-    kept = [(d, n == sizes[d]) for n, d in zip(x.sizes, dims)]
+    kept = [(d, n != 1 or sizes[d] == 1) for n, d in zip(x.sizes, dims)]
     repeats = any(n != 1 and d not in dims for d, n in enumerate(sizes)) or not all(same for _, same in kept)
     if repeats and x.place() is None and x.cost.reads and (x.cost.heavy or x.cost.ops > HEAVY_BROADCAST):
         g.realize(x)  # computed once, not again for each element it is repeated to

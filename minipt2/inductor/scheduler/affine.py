@@ -3,7 +3,7 @@
 The scheduler compares, splits and reorders thousands of index expressions a graph; sympy takes tens of microseconds for what
 a dict of integers does in one. A term is the name of a loop variable (``p0``), of an indirect index (``i0``), or an atom that
 stays opaque: ``Quot(index, k)`` for ``index // k``, ``Rem(index, k)`` for ``index % k``, ``Opaque(expr)`` for anything else.
-Coefficients and sizes are ints; sizes that are symbols stay sympy expressions, and rules that need numbers leave them alone.
+Coefficients, divisors and sizes are ints, or sympy expressions of size symbols (``s0``), which are no terms: ``s0*p0 + s0`` has the term ``p0``.
 Upstream: ``torch._inductor.sizevars`` and ``dependencies.MemoryDep``.
 """
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 import sympy
 
 from ...exercise import exercise
+from ...shapes import FloorDiv, Mod
+from ..sizes import below, exact, is_size, nonnegative, number, tidy
 
 
 class Index:
@@ -22,8 +24,8 @@ class Index:
     __slots__ = ("const", "terms", "_hash")
 
     def __init__(self, const: Any = 0, terms: Mapping[Any, Any] | None = None):
-        self.const = const
-        self.terms: dict[Any, Any] = {t: c for t, c in terms.items() if c != 0} if terms else {}
+        self.const = const if type(const) is int else tidy(const)
+        self.terms: dict[Any, Any] = {t: c for t, c in [(t, c if type(c) is int else tidy(c)) for t, c in terms.items()] if c != 0} if terms else {}
         self._hash: int | None = None
 
     @staticmethod
@@ -94,7 +96,7 @@ class Quot(NamedTuple):
     """``arg // k`` for a non-negative ``arg``."""
 
     arg: Index
-    k: int
+    k: Any
     sign: str = "//"  # tuples of different classes are equal when their fields are
 
     def __str__(self) -> str:
@@ -105,7 +107,7 @@ class Rem(NamedTuple):
     """``arg % k`` for a non-negative ``arg``."""
 
     arg: Index
-    k: int
+    k: Any
     sign: str = "%"
 
     def __str__(self) -> str:
@@ -131,7 +133,7 @@ def _names(index: Index) -> frozenset[str]:
         if isinstance(t, str):
             out.add(t)
         elif isinstance(t, Opaque):
-            out.update(s.name for s in t.expr.free_symbols)
+            out.update(s.name for s in t.expr.free_symbols if not is_size(s))
         else:
             out |= _names(t.arg)
     return frozenset(out)
@@ -145,6 +147,8 @@ def _top(term: Any, sizes: Mapping[str, Any]) -> int | None:
     if isinstance(term, Opaque):
         return None
     inner = term.arg.bounds(sizes)
+    if not isinstance(term.k, int):
+        return None
     if isinstance(term, Rem):
         return term.k - 1 if inner is None else min(term.k - 1, max(inner[1], 0))
     return None if inner is None else max(inner[1], 0) // term.k
@@ -170,8 +174,8 @@ def rem(a: Index, k: Any, sizes: Mapping[str, Any]) -> Index:
 
 def _divide(a: Index, k: Any, sizes: Mapping[str, Any]) -> tuple[Index, Index | None]:
     """(multiples of ``k`` in ``a``, the rest); the rest is None when it lies in [0, k)."""
-    if not isinstance(k, int) or not isinstance(a.const, int):
-        return ZERO, a
+    if not all(isinstance(c, int) for c in (k, a.const, *a.terms.values())):
+        return _divide_symbolic(a, k, sizes)
     if all(isinstance(c, int) and c % k == 0 for c in a.terms.values()) and a.const % k == 0:
         return Index(a.const // k, {t: c // k for t, c in a.terms.items()}), None
     multiples = {t: c for t, c in a.terms.items() if isinstance(c, int) and c % k == 0}
@@ -184,6 +188,44 @@ def _divide(a: Index, k: Any, sizes: Mapping[str, Any]) -> tuple[Index, Index | 
     return whole, None if limits[1] < k else rest
 
 
+def _divide_symbolic(a: Index, k: Any, sizes: Mapping[str, Any]) -> tuple[Index, Index | None]:
+    """The same where a coefficient or ``k`` is an expression of sizes."""
+    multiples = {t: q for t, c in a.terms.items() if (q := exact(c, k)) is not None}
+    whole = exact(a.const, k)
+    rest = Index(a.const if whole is None else 0, {t: c for t, c in a.terms.items() if t not in multiples})
+    limits = extent(rest, sizes)
+    if limits is None or not nonnegative(limits[0]):
+        limits = extent(a, sizes)
+        return (ZERO, None) if limits is not None and nonnegative(limits[0]) and below(limits[1], k) else (ZERO, a)
+    return Index(whole or 0, multiples), None if below(limits[1], k) else rest
+
+
+def extent(index: Index, sizes: Mapping[str, Any]) -> tuple[Any, Any] | None:
+    """``bounds`` with limits that may be expressions; None when unknown."""
+    lo = hi = index.const
+    for t, c in index.terms.items():
+        count = _count(t, sizes)
+        if count is None:
+            return None
+        if nonnegative(c):
+            hi = hi + c * (count - 1)
+        elif nonnegative(-c):
+            lo = lo + c * (count - 1)
+        else:
+            return None
+    return tidy(lo), tidy(hi)
+
+
+def _count(term: Any, sizes: Mapping[str, Any]) -> Any:
+    """A number that a term, which starts at 0, never reaches."""
+    if isinstance(term, str):
+        return sizes.get(term)
+    if isinstance(term, Quot):
+        limits = extent(term.arg, sizes)
+        return None if limits is None else exact(tidy(limits[1] + 1), term.k)
+    return term.k if isinstance(term, Rem) else None
+
+
 def _subs_atom(atom: Any, mapping: Mapping[str, Index], sizes: Mapping[str, Any]) -> Index | None:
     if isinstance(atom, Opaque):
         symbols = {s: to_sympy(mapping[s.name]) for s in atom.expr.free_symbols if s.name in mapping}
@@ -194,18 +236,13 @@ def _subs_atom(atom: Any, mapping: Mapping[str, Index], sizes: Mapping[str, Any]
     return quot(arg, atom.k, sizes) if isinstance(atom, Quot) else rem(arg, atom.k, sizes)
 
 
-def number(e: Any) -> Any:
-    """A known number as int, anything else as it is."""
-    return int(e) if isinstance(e, int) or getattr(e, "is_Integer", False) else e
-
-
 @lru_cache(maxsize=65536)
 def from_sympy(e: sympy.Expr) -> Index:
     """Convert an index expression of the loop IR (``+``, ``*``, ``FloorDiv``, ``Mod`` over integer symbols)."""
     if e.is_Integer:
         return Index(int(e))
     if e.is_Symbol:
-        return Index(0, {e.name: 1})
+        return Index(e) if is_size(e) else Index(0, {e.name: 1})
     if e.is_Add:
         total = ZERO
         for arg in e.args:
@@ -216,16 +253,26 @@ def from_sympy(e: sympy.Expr) -> Index:
         if c.is_Integer and c != 1:
             return from_sympy(rest).scale(int(c))
         expanded = e.expand()
-        return from_sympy(expanded) if expanded.is_Add else Index(0, {Opaque(e): 1})
-    if type(e).__name__ in ("FloorDiv", "Mod") and e.args[1].is_Integer:
-        kind = Quot if type(e).__name__ == "FloorDiv" else Rem
-        return Index(0, {kind(from_sympy(e.args[0]), int(e.args[1])): 1})
+        if expanded.is_Add:
+            return from_sympy(expanded)
+        factors = [f for f in e.args if _is_of_sizes(f)]
+        if factors:
+            return from_sympy(sympy.Mul(*[f for f in e.args if f not in factors])).scale(sympy.Mul(*factors))
+    elif _is_of_sizes(e):
+        return Index(e)
+    elif isinstance(e, (FloorDiv, Mod)) and _is_of_sizes(e.args[1]):
+        kind = Quot if isinstance(e, FloorDiv) else Rem
+        return Index(0, {kind(from_sympy(e.args[0]), number(e.args[1])): 1})
     return Index(0, {Opaque(e): 1})
+
+
+@lru_cache(maxsize=65536)
+def _is_of_sizes(e: sympy.Expr) -> bool:
+    return all(map(is_size, e.free_symbols))
 
 
 def to_sympy(index: Index) -> sympy.Expr:
     """Back again, for opaque expressions."""
-    from ...shapes import FloorDiv, Mod
     total = sympy.sympify(index.const)
     for t, c in index.terms.items():
         if isinstance(t, str):
@@ -233,7 +280,7 @@ def to_sympy(index: Index) -> sympy.Expr:
         elif isinstance(t, Opaque):
             e = t.expr
         else:
-            e = (FloorDiv if isinstance(t, Quot) else Mod)(to_sympy(t.arg), sympy.Integer(t.k))
+            e = (FloorDiv if isinstance(t, Quot) else Mod)(to_sympy(t.arg), sympy.sympify(t.k))
         total = total + c * e
     return total
 
@@ -246,15 +293,13 @@ def atoms(index: Index) -> Iterator[Any]:
             yield from atoms(t.arg)
 
 
-def split_point(index: Index, sizes: Mapping[str, Any]) -> tuple[str, int] | None:
+def split_point(index: Index, sizes: Mapping[str, Any]) -> tuple[str, Any] | None:
     """(variable, inner size) at which one variable must be split to make progress towards an affine index; None: there is none."""
     for atom in atoms(index):
         for t, c in atom.arg.terms.items():
             n = sizes.get(t) if isinstance(t, str) else None
-            if not isinstance(n, int) or not isinstance(c, int) or c <= 0 or atom.k % c:
-                continue
-            f = atom.k // c
-            if 1 < f < n and n % f == 0:
+            f = exact(atom.k, c) if n is not None and nonnegative(c) else None
+            if f is not None and f != 1 and exact(n, f) not in (None, 1):
                 return t, f
     return None
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
+from ..sizes import exact, hint, tidy
 from .affine import Index
+
 
 class Dim(NamedTuple):
     """``size`` values of variable ``var`` that lie ``stride`` apart in the shared buffer."""
@@ -75,8 +77,7 @@ def _dims(index: Index, sizes: Mapping[str, Any]) -> list[Dim] | None:
     if any(t not in sizes for t in index.terms):
         return None
     dims = [Dim(c, sizes[t], t) for t, c in index.terms.items()]
-    if all(isinstance(d.stride, int) for d in dims):
-        dims.sort(key=lambda d: -d.stride)
+    dims.sort(key=lambda d: -hint(d.stride))  # which dimensions then pair, if any, is decided by equal strides
     return dims
 
 
@@ -101,17 +102,15 @@ def _pair(da: Sequence[Dim], db: Sequence[Dim], by_stride: bool) -> list[Piece] 
 def _common(n: Any, m: Any) -> Any:
     if n == m:
         return n
-    if not isinstance(n, int) or not isinstance(m, int):
-        return None
-    small, large = min(n, m), max(n, m)
-    return small if small > 1 and large % small == 0 else None
+    small, large = (n, m) if exact(m, n) is not None else (m, n)
+    return small if small != 1 and exact(large, small) is not None else None
 
 
 def _advance(rest: list[Dim], d: Dim, n: Any, done: Any) -> Any:
     """Put back what is left of ``d`` after its ``n`` innermost values; returns how many values of that variable are done."""
     if d.size == n:
         return 1
-    rest.append(Dim(d.stride * n, d.size // n, d.var))
+    rest.append(Dim(tidy(d.stride * n), exact(d.size, n), d.var))
     return done * n
 
 

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, Iterator
 
 from ...config import config
+from ..sizes import differ, hint
 from .affine import Index
 from .align import Alignment, Domain, align
 from .graph import Order
@@ -113,7 +114,7 @@ def _alignments(a: Group, b: Group, ta: dict[str, list[Access]], tb: dict[str, l
     """Ways to pair the variables of both, by the buffers that fix most of them first."""
     def volume(name: str) -> float:
         index = ta[name][0].index
-        return -float(prod(n if isinstance(n, int) else 8192 for v, n in a.domain.sizes.items() if index.stride(v)))
+        return -float(prod(hint(n) for v, n in a.domain.sizes.items() if index.stride(v)))
 
     tried = 0
     for name in sorted(shared, key=volume):
@@ -166,13 +167,13 @@ def _plain(index: Index, sizes: dict[str, Any]) -> bool:
 
 def _disjoint(made: set[Index], index: Index) -> bool:
     """Parts of one concatenation: the same walk from other starts."""
-    return all(m.terms == index.terms and m.const != index.const for m in made)
+    return all(m.terms == index.terms and differ(m.const, index.const) for m in made)
 
 
 def _wasteful(fused: Group) -> str:
     """A later stage walks the reduced dimensions again: only worth it where they are still in cache."""
     sizes, reduced = fused.domain.sizes, fused.domain.reduced
-    rows = prod(n if isinstance(n, int) else 8192 for v, n in sizes.items() if v in reduced)
+    rows = prod(hint(n) for v, n in sizes.items() if v in reduced)
     if innermost(sizes, fused.accesses()) not in reduced and rows * TILE * 4 > CACHE_BYTES:
         return "the second walk over a column would miss the cache"
     return ""
@@ -249,6 +250,5 @@ def _candidates(g: Group, by_unit: dict[int, Group], users: dict[str, set[int]],
 def _bytes(g: Group, access: Access) -> float:
     total = float(access.bytes)
     for v in access.index.names():
-        n = g.domain.sizes.get(v, 1)
-        total *= n if isinstance(n, int) else 8192
+        total *= hint(g.domain.sizes.get(v, 1))
     return total

@@ -14,7 +14,8 @@ from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence
 import torch
 
 from ..ir import Block, Computed, Instr, Ref
-from .affine import Index, from_sympy, mergeable, number, split_point
+from ..sizes import exact, hint, number
+from .affine import Index, from_sympy, mergeable, split_point
 
 INT_MAX = 2**31 - 1
 
@@ -67,7 +68,7 @@ class Node:
             return self
         own: dict[str, Any] = {}
         for v, n in self.sizes.items():
-            for u in sorted(here[v].terms, key=lambda t: -here[v].terms[t]) if v in here else [v]:
+            for u in sorted(here[v].terms, key=lambda t: -hint(here[v].terms[t])) if v in here else [v]:
                 own[u] = sizes.get(u, n)
         reduced = frozenset(u for v in self.reduced for u in (here[v].terms if v in here else [v]))
         accesses = [a._replace(index=a.index.subs(here, own)) for a in self.accesses]
@@ -92,7 +93,7 @@ def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterato
     names.update({i.args[1].name: Index.var(f"i{next(fresh)}") for i in walk(body.instrs) if i.op == "indirect"})
     instrs = map_indices(_name_indirects(body.instrs, names), lambda e: from_sympy(e).subs(names, sizes))
     position = _linear([v for v in sizes if v in reduced], sizes)
-    instrs = expand_reductions(instrs, position, prod(sizes[v] for v in reduced) if reduced else 1)
+    instrs = expand_reductions(instrs, position, number(prod(sizes[v] for v in reduced)))
     if not reduced:  # a reduction over one element
         instrs = tuple(i._replace(op="to_dtype", args=i.args[1:]) if i.op == "reduce" else i for i in instrs)
     node = Node(buffer, sizes, frozenset(reduced), instrs)
@@ -107,7 +108,7 @@ def _merge(node: Node) -> Node:
         vars = [v for v in node.sizes if (v in node.reduced) == kind]
         for run in mergeable(vars, node.sizes, [a.index for a in node.accesses]):
             mapping.update({v: Index() for v in run[:-1]})
-            node.sizes[run[-1]] = prod(node.sizes[v] for v in run)
+            node.sizes[run[-1]] = number(prod(node.sizes[v] for v in run))
     return node.apply(mapping, node.sizes) if mapping else node
 
 
@@ -151,15 +152,15 @@ def _split(node: Node, fresh: Iterator[int]) -> Node:
             return node
         v, inner = point
         hi, lo = f"{v[0]}{next(fresh)}", f"{v[0]}{next(fresh)}"
-        node = node.apply({v: Index(0, {hi: inner, lo: 1})}, {hi: node.sizes[v] // inner, lo: inner})
+        node = node.apply({v: Index(0, {hi: inner, lo: 1})}, {hi: exact(node.sizes[v], inner), lo: inner})
     return node
 
 
-def _useful_split(node: Node, access: Access) -> tuple[str, int] | None:
+def _useful_split(node: Node, access: Access) -> tuple[str, Any] | None:
     if access.index.is_affine():
         return None
     point = split_point(access.index, node.sizes)
-    if point is None or point[1] >= 8:
+    if point is None or hint(point[1]) >= 8:
         return point
     # an innermost loop of a few iterations would cost more than a division in the index
     contiguous = any(a.mode == "store" and a.index.stride(point[0]) == 1 for a in node.accesses)
@@ -217,7 +218,8 @@ def expand_reductions(instrs: Sequence[Instr], position: Index, count: Any) -> t
 def _welford(i: Instr, count: Any, emit: Callable[..., Ref]) -> tuple[Ref, Ref]:
     x, dtype = i.args[1], i.dtype
     total = emit("reduce", "sum", x, dtype=dtype)
-    mean = emit("div", total, emit("constant", float(count), dtype=dtype), dtype=dtype)
+    known = isinstance(count, int)
+    mean = emit("div", total, emit("constant", float(count), dtype=dtype) if known else emit("index_expr", Index(count), dtype=dtype), dtype=dtype)
     distance = emit("sub", emit("to_dtype", x, dtype=dtype), mean, dtype=dtype)
     return mean, emit("reduce", "sum", emit("mul", distance, distance, dtype=dtype), dtype=dtype)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from math import log2
 from typing import Any, Iterable, Mapping, Sequence
 
+from ..sizes import hint
 from .affine import Index, Opaque
 from .nodes import Access
 
@@ -15,7 +16,7 @@ def loop_order(sizes: Mapping[str, Any], accesses: Sequence[Access]) -> list[str
     """Variables from outermost to innermost: the innermost walks contiguously for most bytes."""
     # of two equal choices the one that stores contiguously: loads can be turned in registers
     weights = [(a.index, _bytes(a, sizes) * (1 if a.mode == "load" else 1.25)) for a in _distinct(accesses) if a.bytes]
-    costs = {v: (sum(w * _step(index, v) for index, w in weights), -_known(sizes[v])) for v in sizes}
+    costs = {v: (sum(w * _step(index, v) for index, w in weights), -hint(sizes[v])) for v in sizes}
     rank = {v: k for k, v in enumerate(sizes)}
     return sorted(sizes, key=lambda v: (*costs[v], -rank[v]), reverse=True)
 
@@ -29,14 +30,10 @@ def _distinct(accesses: Iterable[Access]) -> list[Access]:
     return list({(a.buffer, a.index, a.mode == "load"): a for a in accesses}.values())
 
 
-def _known(n: Any) -> int:
-    return n if isinstance(n, int) else 8192
-
-
 def _bytes(access: Access, sizes: Mapping[str, Any]) -> float:
     total = float(access.bytes)
     for v in access.index.names():
-        total *= _known(sizes.get(v, 1))
+        total *= hint(sizes.get(v, 1))
     return total
 
 
@@ -45,5 +42,5 @@ def _step(index: Index, v: str) -> float:
     stride = index.stride(v)
     if stride == 0:
         return 6.0 if any(not isinstance(t, (str, Opaque)) and v in t.arg.names() for t in index.terms) else 0.0
-    jump = abs(_known(stride))
+    jump = abs(hint(stride))
     return 1.0 if jump == 1 else min(jump, 8) + 0.1 * log2(jump)  # beyond a cache line further is no dearer; the rest orders outer loops

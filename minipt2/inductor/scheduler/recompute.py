@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Callable, Mapping, Sequence
 
 from ..ir import Block, Instr, Ref
+from ..sizes import exact, hint, nonnegative
 from .affine import Index, quot, rem
 from .costs import cost
 from .fusion import Group
@@ -118,7 +119,7 @@ def _times(name: str, reader: Node) -> float:
     inside = any(a.buffer == name and not reader.reduced.isdisjoint(a.index.names()) for a in reader.accesses)
     total = 1.0
     for v, n in reader.sizes.items():
-        total *= 1 if v in reader.reduced and not inside else n if isinstance(n, int) else 8192
+        total *= 1 if v in reader.reduced and not inside else hint(n)
     return total
 
 
@@ -133,8 +134,7 @@ def _distinct(accesses: Sequence[Access]) -> list[Access]:
 def _bytes(access: Access, sizes: Mapping[str, Any]) -> float:
     total = float(access.bytes)
     for v in access.index.names():
-        n = sizes.get(v, 1)
-        total *= n if isinstance(n, int) else 8192
+        total *= hint(sizes.get(v, 1))
     return total
 
 
@@ -153,19 +153,19 @@ def inline(reader: Node, node: Node, store: Access) -> Node | None:
     return replace(reader, body=instrs, mapping={}, accesses=list(list_accesses(instrs, sizes.__getitem__)))
 
 
-def _dims(index: Index, sizes: Mapping[str, Any]) -> list[tuple[str, int, int]] | None:
+def _dims(index: Index, sizes: Mapping[str, Any]) -> list[tuple[str, Any, Any]] | None:
     """(variable, stride, size), outermost first, of an index that gives each element a place of its own."""
-    if set(index.terms) != set(sizes) or not all(isinstance(n, int) for n in (*index.terms.values(), *sizes.values(), index.const)):
+    if set(index.terms) != set(sizes):
         return None
-    dims = sorted(((v, c, sizes[v]) for v, c in index.terms.items()), key=lambda d: -d[1])
+    dims = sorted(((v, c, sizes[v]) for v, c in index.terms.items()), key=lambda d: -hint(d[1]))
     for (_, outer, _), (_, inner, n) in zip(dims, dims[1:]):
-        if inner <= 0 or outer % inner or outer < inner * n:
+        if not nonnegative(inner) or exact(outer, inner) is None or not nonnegative(outer - inner * n):
             return None
-    return dims if not dims or dims[-1][1] > 0 else None
+    return dims if not dims or nonnegative(dims[-1][1]) else None
 
 
 class _Inliner:
-    def __init__(self, reader: Node, node: Node, store: Access, dims: list[tuple[str, int, int]]):
+    def __init__(self, reader: Node, node: Node, store: Access, dims: list[tuple[str, Any, Any]]):
         self.reader, self.node, self.store, self.dims = reader, node, store, dims
         self.next = 1 + max(i.id for i in walk(reader.instrs))
         self.refs: dict[Ref, Ref] = {}
@@ -191,7 +191,7 @@ class _Inliner:
         sizes = self.reader.sizes
         for k, (v, stride, _) in enumerate(self.dims):
             mapping[v] = quot(rest, stride, sizes)
-            rest = rem(rest, stride, sizes) if k + 1 < len(self.dims) or stride > 1 else Index()
+            rest = rem(rest, stride, sizes) if k + 1 < len(self.dims) or stride != 1 else Index()
         plain = load.args[1].is_affine()
         if plain and not all(m.is_affine() for m in mapping.values()):
             return False
