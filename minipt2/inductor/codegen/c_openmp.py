@@ -7,9 +7,11 @@ Upstream: ``torch._inductor.codegen.cpp.CppScheduling`` and ``CppKernelProxy``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ... import trace
 from ..scheduler.kernels import Kernel, Schedule
+from ..sizes import use
 from .c_openmp_loops import write_body
 from .c_openmp_plan import make_plan, pointer
 from .c_openmp_prelude import prelude
@@ -17,12 +19,16 @@ from .c_openmp_prelude import prelude
 
 @dataclass
 class KernelSpec:
-    """Call ``name(*pointers of args, err if checks)``; ``err`` is an ``int*`` whose bits say what went wrong (``BAD_INDEX``, ``BAD_DIVISOR``)."""
+    """Call ``name(*pointers of args, *numbers, err if checks)``; ``err`` is an ``int*`` whose bits say what went wrong (``BAD_INDEX``, ``BAD_DIVISOR``)."""
 
     name: str
     args: list[str]
     checks: bool = False
     comment: str = ""
+    numbers: list[str] = field(default_factory=list)
+    """Sizes and scalars to pass between the pointers and ``err``."""
+    extents: list[Any] = field(default_factory=list)
+    """Expressions of sizes that must be below 2**31, or the file is to be compiled with ``WIDE`` defined."""
 
 
 @dataclass
@@ -36,6 +42,11 @@ class CSource:
 
 def generate(schedule: Schedule) -> CSource:
     """C for all kernels of ``schedule``; ``kernels[k]`` belongs to ``schedule.kernels[k]``."""
+    with use(schedule.program.hints):
+        return _generate(schedule)
+
+
+def _generate(schedule: Schedule) -> CSource:
     names: dict[str, str] = {}
     functions: list[str] = []
     specs = []
@@ -56,9 +67,11 @@ def emit(kernel: Kernel, schedule: Schedule) -> tuple[KernelSpec, str]:
     """A kernel's launch and its function's text from the parameter list on."""
     plan = make_plan(kernel, schedule)
     w = write_body(plan)
-    params = [pointer(p) for p in plan.params] + (["int* restrict err"] if w.checks else [])
+    numbers = [f"const {w.itype} {s}" for s in plan.symbols] + [f"const {'int64_t' if s.is_integer else 'double'} {s}" for s in plan.scalars]
+    params = [pointer(p) for p in plan.params] + numbers + (["int* restrict err"] if w.checks else [])
     text = f"({', '.join(params)}) {{\n" + "\n".join(w.lines) + "\n}"
-    return KernelSpec("", [p.buffer for p in plan.params], w.checks, comment(kernel)), text
+    symbols = [str(s) for s in plan.symbols + plan.scalars]
+    return KernelSpec("", [p.buffer for p in plan.params], w.checks, comment(kernel), symbols, [*plan.extents, *plan.symbols]), text
 
 
 def comment(kernel: Kernel) -> str:

@@ -11,10 +11,12 @@ from typing import Any, Iterator
 
 from ..ir import Instr
 from ..scheduler.flat import uses
-from .c_openmp_loops import FEW, Reduction, least
+from ..sizes import exact, hint
+from .c_openmp_loops import FEW, Reduction
 from .c_openmp_ops import VALUE, cast
 from .c_openmp_reduce import Accumulator, combine, identity
 from .c_openmp_values import Loop, Target, Writer
+from .index import at_least, capped, size_text
 
 TILE, WIDE_TILE = 512, 4096
 HOT_ELEMENTS = 1 << 14
@@ -30,33 +32,41 @@ class Column(Reduction):
         super().__init__(w)
         self.lane, self.width = self.plan.outer[-1]
         self.beside = self.plan.outer[:-1]
-        tiles = -(-self.width // TILE)
-        few = prod(n for _, n in self.beside) * tiles < FEW
-        self.tile = min(self.width, WIDE_TILE if few else TILE)
+        tiles = -(-hint(self.width) // TILE)
+        few = prod(hint(n) for _, n in self.beside) * tiles < FEW
+        self.tile = capped(self.width, WIDE_TILE if few else TILE)
         if self.passes[-1] > 0:
-            self.tile = min(self.width, max(16, min(self.tile, HOT_ELEMENTS // max(1, self.plan.length) // 16 * 16)))
+            self.tile = capped(self.width, max(16, min(self.tile, HOT_ELEMENTS // max(1, self.plan.length) // 16 * 16)))
+        self.tiled = at_least(self.width, self.tile + 1)
+        self.count = str(self.tile) if isinstance(self.width, int) else "lanes"
+        """How many elements of a tile's arrays are used."""
         self.shared = self.split() if self.plan.parallel and few else None
         self.rounds = any(acc.rounds for s in self.passes for _, acc in self.accumulators(s))
 
     @property
     def place(self) -> str:
         """Position of the lane in a tile's arrays."""
-        return self.lane if self.tile == self.width else f"{self.lane} - t"
+        return f"{self.lane} - t" if self.tiled else self.lane
 
     def lanes(self, pragma: bool = True) -> Loop:
-        tiled = self.tile < self.width
-        stop = least(f"t + {self.tile}", self.width, self.width % self.tile == 0) if tiled else str(self.width)
-        return Loop(self.lane, stop, "t" if tiled else "0", pragma="#pragma omp simd" + self.w.bad_clause() if pragma else "")
+        stop = size_text(self.width)
+        if self.tiled:
+            stop = f"t + {self.count}" if exact(self.width, self.tile) is not None or self.count == "lanes" else (
+                f"(t + {self.tile} < {stop} ? t + {self.tile} : {stop})")
+        return Loop(self.lane, stop, "t" if self.tiled else "0", pragma="#pragma omp simd" + self.w.bad_clause() if pragma else "")
 
     def write(self) -> None:
-        loops = [Loop(v, str(n)) for v, n in self.beside]
-        if self.tile < self.width:
-            loops.append(Loop("t", str(self.width), step=self.tile))
+        loops = [self.w.loop(v, n) for v, n in self.beside]
+        if self.tiled:
+            loops.append(self.w.loop("t", self.width, step=self.tile))
         self.open_outer(loops, self.shared is None, self._tile)
 
     def _tile(self) -> None:
         w = self.w
         w.arrays.clear()
+        if self.count == "lanes":
+            left = f"{size_text(self.width)} - t"
+            w.line(f"const {w.itype} lanes = {left} < {self.tile} ? {left} : {self.tile};")
         for s in self.passes:
             self._outer(s)
             if self.accumulators(s) or self.inner_stores(s):
@@ -78,7 +88,7 @@ class Column(Reduction):
         targets = []
         for id in sorted(used & set(ids)):
             i = w.by_id[id]
-            if id in self.plan.in_row or id in w.arrays or i.op in ("load", "constant", "index_expr") or i.dtype is None:
+            if id in self.plan.in_row or id in w.arrays or i.op in ("load", "constant", "scalar", "index_expr") or i.dtype is None:
                 continue
             if self.lane not in w.variables(w.closure([id]))[id]:
                 continue
@@ -92,7 +102,7 @@ class Column(Reduction):
     # ------------------------------------------------------------ one pass over the rows
     def _pass(self, s: int) -> None:
         w, accs = self.w, self.accumulators(s)
-        loops = [Loop(v, str(n)) for v, n in self.plan.inner]
+        loops = [w.loop(v, n) for v, n in self.plan.inner]
         for _, acc in accs:
             self._declare(acc.name, acc)
         if self.shared is None or self.plan.length < 2 * FEW:
@@ -106,7 +116,7 @@ class Column(Reduction):
     def _declare(self, name: str, acc: Accumulator) -> None:
         w = self.w
         w.line(f"{acc.ctype} {name}[{self.tile}] __attribute__((aligned(64)));",
-               f"for (int l = 0; l < {self.tile}; l++) {name}[l] = {identity(acc.kind, acc.dtype)};")
+               f"for (int l = 0; l < {self.count}; l++) {name}[l] = {identity(acc.kind, acc.dtype)};")
 
     def _rows(self, loops: list[Loop], accs: list[tuple[Instr, Accumulator]], s: int) -> None:
         w = self.w
@@ -127,14 +137,23 @@ class Column(Reduction):
         return Target(self.w.order[i.id], [i.args[1].id],
                       lambda x: [f"{place} = {combine(acc.kind, acc.dtype, cast(x, source, i.dtype), place)};"], deep=True)
 
-    def _partial_level(self, loops: list[Loop]) -> tuple[int, int] | None:
-        """Where sums are put aside: (loop to cut, step), or (loop, 0) to do so in each iteration of the loop before it; None: nowhere."""
-        sizes = [self.shared[1] if self.shared and v == self.shared[0] else n for v, n in self.plan.inner]
-        if prod(sizes) <= 4 * RUN:
+    def _partial_level(self, loops: list[Loop]) -> tuple[int, Any] | None:
+        """Where sums are put aside: (loop to cut, step), or (loop, 0) to do so in each iteration of the loop before it; None: nowhere.
+
+        Symbolic loops may be long, whatever they were: they are cut in any case.
+        """
+        inner = [(v, self.shared.step if self.shared and v == self.shared.var and isinstance(n, int) else n) for v, n in self.plan.inner]
+        sizes = [hint(n) for _, n in inner]
+        known = all(isinstance(n, int) for _, n in inner)
+        if known and prod(sizes) <= 4 * RUN:
             return None
-        k = max(j for j in range(len(sizes)) if prod(sizes[j:]) >= RUN // 4)
-        step = max(1, RUN // prod(sizes[k + 1:]))
-        if sizes[k] > 2 * step:
+        k = max((j for j in range(len(sizes)) if prod(sizes[j:]) >= RUN // 4), default=0)
+        if not known and isinstance(inner[k][1], int):
+            k = max(j for j, (_, n) in enumerate(inner) if not isinstance(n, int))
+        step = max(1, RUN // max(prod(sizes[k + 1:]), 1))
+        if not all(isinstance(n, int) for _, n in inner[k + 1:]):
+            return k, f"({RUN}/({'*'.join(size_text(n, tight=True) for _, n in inner[k + 1:])} + 1) + 1)"
+        if at_least(inner[k][1], 2 * step + 1):
             return k, step
         return (k, 0) if k else None
 
@@ -152,22 +171,21 @@ class Column(Reduction):
     def _merge(self, accs: list[tuple[Instr, Accumulator]], suffix: str, index: str) -> None:
         for _, acc in accs:
             text = combine(acc.kind, acc.dtype, f"{acc.name}{suffix}[{index}]", f"{acc.name}[l]")
-            self.w.line(f"for (int l = 0; l < {self.tile}; l++) {acc.name}[l] = {text};")
+            self.w.line(f"for (int l = 0; l < {self.count}; l++) {acc.name}[l] = {text};")
 
     def _blocks(self, loops: list[Loop], accs: list[tuple[Instr, Accumulator]], s: int) -> None:
         """Blocks of rows on several threads; their sums are added in order, whatever the number of threads."""
         w = self.w
-        v, step = self.shared
-        block = self.block_loop(v, step)
+        block = self.block_loop(self.shared)
         inside = [(i, Accumulator(acc.name + "b", acc.kind, acc.dtype)) for i, acc in accs]
         for _, acc in accs:
-            w.line(f"{acc.ctype} {acc.name}_all[{block.stop}][{self.tile}];")
+            w.line(f"{acc.ctype} {acc.name}_all[{self.shared.blocks}][{self.tile}];")
         with w.for_(block):
             for _, acc in inside:
                 self._declare(acc.name, acc)
-            self._rows(self.restrict(loops, v, step), inside, s)
+            self._rows(self.restrict(loops, self.shared), inside, s)
             for (_, acc), (_, part) in zip(accs, inside):
-                w.line(f"for (int l = 0; l < {self.tile}; l++) {acc.name}_all[b][l] = {part.name}[l];")
+                w.line(f"for (int l = 0; l < {self.count}; l++) {acc.name}_all[b][l] = {part.name}[l];")
         if accs:
             with w.open(f"for (int b = 0; b < {block.stop}; b++)"):
                 self._merge(accs, "_all[b]", "l")

@@ -5,7 +5,7 @@ Upstream: ``torch._inductor.codegen.cpp`` (``CppKernelProxy``, ``CppVecKernel``)
 from __future__ import annotations
 
 from math import prod
-from typing import Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 
@@ -17,6 +17,8 @@ from .c_openmp_ops import STORAGE, VALUE, cast
 from .c_openmp_plan import Plan
 from .c_openmp_reduce import Accumulator
 from .c_openmp_values import Loop, Target, Writer
+from ..sizes import exact, hint
+from .index import at_least, size_text
 from .index import text as index_text
 
 FEW = 8
@@ -27,6 +29,8 @@ HOIST_LENGTH, HOIST_COST = 2048, 3
 """Longest innermost loop, and cheapest computation along it, that is done once for all outer iterations."""
 TILE_ROWS, TILE_COLUMNS = 16, 64
 """A tile of a transposed operand; ``mp_turn`` knows the second."""
+BLOCKS = 32
+"""Parts into which a long reduction is cut for threads."""
 LINE = 64
 """Elements of a row walked at a time where another operand is walked across: its cache lines are used while they are there."""
 
@@ -42,6 +46,7 @@ def write_body(plan: Plan, writer: Writer | None = None) -> Writer:
         from .c_openmp_columns import Column
         from .c_openmp_rows import Row
         (Column if plan.column else Row)(w).write()
+    w.line(*[f"free({name});" for name in w.heap])
     if w.checks:
         w.line("if (bad) *err |= bad;")
     return w
@@ -56,7 +61,7 @@ def _pointwise(w: Writer) -> None:
     if not vars:
         w.nest([], targets)
         return
-    loops = {v: Loop(v, str(n)) for v, n in plan.outer}
+    loops = {v: w.loop(v, n) for v, n in plan.outer}
     last = vars[-1]
     _hoist(w, targets)
     free = [v for v in vars if not _collides(w, v)]
@@ -66,13 +71,13 @@ def _pointwise(w: Writer) -> None:
         return
     if across is not None:
         order = _block(order, last, sizes[last], LINE, before=across)
-    elif last in free and plan.parallel and (free[:1] != vars[:1] or prod(sizes[v] for v in vars[:-1]) < FEW):
-        block = BLOCK if vars[0] in free else max(16, sizes[last] // FEW)
-        if sizes[last] > block:
+    elif last in free and plan.parallel and (free[:1] != vars[:1] or prod(hint(sizes[v]) for v in vars[:-1]) < FEW):
+        block = BLOCK if vars[0] in free else max(16, hint(sizes[last]) // FEW)
+        if at_least(sizes[last], block + 1):
             order = _block(order, last, sizes[last], block, before=vars[0] if vars[0] not in free else last)
     perfect = 0
     if plan.parallel:
-        perfect = _parallel(w, order, {v: n for v, n in plan.outer}, set(free))
+        perfect = _parallel(w, order, sizes, set(free))
     if last in free:
         if perfect == len(order):
             order[0].pragma = order[0].pragma.replace("parallel for", "parallel for simd")
@@ -84,7 +89,7 @@ def _pointwise(w: Writer) -> None:
 def _hoist(w: Writer, targets: list[Target]) -> None:
     """Compute once, into arrays, what changes along the innermost loop only (scales per channel, positions and weights of an interpolation)."""
     last, n = w.plan.outer[-1]
-    if n > HOIST_LENGTH or w.plan.rows < 8 * n:
+    if hint(n) > HOIST_LENGTH or w.plan.rows < 8 * hint(n):
         return
     ids = w.closure([k for t in targets for k in t.needs])
     variables = w.variables(ids)
@@ -92,7 +97,7 @@ def _hoist(w: Writer, targets: list[Target]) -> None:
     for id in ids:
         i = w.by_id[id]
         price[id] = cost(i.op, i.dtype) + sum(price.get(u, 0) for u in set(uses(i)))
-    alone = {id for id in ids if variables[id] == {last} and w.by_id[id].op not in ("load", "constant", "index_expr")}
+    alone = {id for id in ids if variables[id] == {last} and w.by_id[id].op not in ("load", "constant", "scalar", "index_expr")}
     used = {u for id in ids if id not in alone for u in uses(w.by_id[id])} | {k for t in targets for k in t.needs}
     hoisted = [id for id in ids if id in alone and id in used and price[id] >= HOIST_COST]
     if not hoisted or len(hoisted) > 8:
@@ -101,9 +106,9 @@ def _hoist(w: Writer, targets: list[Target]) -> None:
     for id in hoisted:
         i = w.by_id[id]
         ctype = w.itype if i.op == "indirect" else "int" if i.dtype is torch.bool else VALUE[i.dtype]
-        w.line(f"{ctype} h{w.order[id]}[{n}] __attribute__((aligned(64)));")
+        w.array(f"h{w.order[id]}", ctype, n)
         stores.append(Target(w.order[id], [id], lambda x, k=w.order[id]: [f"h{k}[{last}] = {x};"], deep=True))
-    w.nest([Loop(last, str(n), pragma="#pragma omp simd" + w.bad_clause())], stores)
+    w.nest([w.loop(last, n, pragma="#pragma omp simd" + w.bad_clause())], stores)
     w.arrays.update({id: (f"h{w.order[id]}[{last}]", frozenset([last])) for id in hoisted})
 
 
@@ -112,20 +117,20 @@ def _tiled(w: Writer, across: str, targets: list[Target]) -> bool:
     sizes = dict(w.plan.outer)
     last = w.plan.outer[-1][0]
     turned = [i for i in w.plan.instrs if i.op == "load" and set(i.args[1].terms) <= set(sizes) and w.types[i.args[0]] in (torch.float32, torch.int32)
-              and i.args[1].stride(across) == 1 and i.args[1].stride(last) > 1]
-    if not turned or len(turned) > 4 or min(sizes[across], sizes[last]) < 8:
+              and i.args[1].stride(across) == 1 and hint(i.args[1].stride(last)) > 1]
+    if not turned or len(turned) > 4 or min(hint(sizes[across]), hint(sizes[last])) < 8:
         return False
-    outer = [Loop(v, str(n)) for v, n in w.plan.outer if v not in (across, last)]
-    outer += [Loop("t", str(sizes[across]), step=TILE_ROWS), Loop("b", str(sizes[last]), step=TILE_COLUMNS)]
-    inner = [Loop(across, least(f"t + {TILE_ROWS}", sizes[across], sizes[across] % TILE_ROWS == 0), "t"),
-             Loop(last, least(f"b + {TILE_COLUMNS}", sizes[last], sizes[last] % TILE_COLUMNS == 0), "b", pragma="#pragma omp simd" + w.bad_clause())]
+    outer = [w.loop(v, n) for v, n in w.plan.outer if v not in (across, last)]
+    outer += [w.loop("t", sizes[across], step=TILE_ROWS), w.loop("b", sizes[last], step=TILE_COLUMNS)]
+    inner = [Loop(across, least("t", TILE_ROWS, sizes[across]), "t"),
+             Loop(last, least("b", TILE_COLUMNS, sizes[last]), "b", pragma="#pragma omp simd" + w.bad_clause())]
 
     def tile() -> list[str]:
         for i in turned:
             name, ctype = f"tile{w.order[i.id]}", STORAGE[w.types[i.args[0]]]
             start = i.args[1].subs({across: Index.var("t"), last: Index.var("b")}, {})
             w.line(f"{ctype} {name}[{TILE_ROWS * TILE_COLUMNS}] __attribute__((aligned(64)));",
-                   f"mp_turn({i.args[0]} + {index_text(start)}, {i.args[1].stride(last)}, {name}, {inner[0].stop} - t, {inner[1].stop} - b);")
+                   f"mp_turn({i.args[0]} + {index_text(start)}, {size_text(i.args[1].stride(last))}, {name}, {inner[0].stop} - t, {inner[1].stop} - b);")
             w.arrays[i.id] = (f"{name}[({across} - t)*{TILE_COLUMNS} + {last} - b]", frozenset([across, last]))
         w.nest(inner, targets)
         return []
@@ -133,12 +138,12 @@ def _tiled(w: Writer, across: str, targets: list[Target]) -> bool:
     perfect = 0
     if w.plan.parallel:
         perfect = len(outer)
-        outer[0].pragma = f"#pragma omp parallel for collapse({perfect}) schedule(static){w.bad_clause()}"
+        outer[0].pragma = w.parallel_for(perfect)
     w.nest(outer, [Target(0, [], tile, deep=True)], perfect)
     return True
 
 
-def _parallel(w: Writer, order: list[Loop], sizes: dict[str, int], free: set[str]) -> int:
+def _parallel(w: Writer, order: list[Loop], sizes: dict[str, Any], free: set[str]) -> int:
     """Share the outermost loops among threads; returns how many of them."""
     count, iterations = 0, 1
     for loop in order:
@@ -146,30 +151,31 @@ def _parallel(w: Writer, order: list[Loop], sizes: dict[str, int], free: set[str
             break
         if count == len(order) - 1 and count:
             break
-        iterations *= -(-int(loop.stop) // loop.step)
+        iterations *= -(-hint(loop.size) // loop.step)
         count += 1
     if count:
-        more = f" collapse({count})" if count > 1 else ""
-        order[0].pragma = f"#pragma omp parallel for{more} schedule(static){w.bad_clause()}"
+        order[0].pragma = w.parallel_for(count)
     return count
 
 
-def _block(order: list[Loop], var: str, size: int, block: int, before: str) -> list[Loop]:
+def _block(order: list[Loop], var: str, size: Any, block: int, before: str) -> list[Loop]:
     """Walk ``var`` in blocks, with the loop over blocks outside the loop ``before``."""
-    if size <= block:
+    if not at_least(size, block + 1):
         return order
     out = []
     for loop in order:
         if loop.var == before:
-            out.append(Loop("b", str(size), step=block))
+            out.append(Loop("b", size_text(size), step=block, size=size))
         if loop.var == var:
-            loop = Loop(var, least(f"b + {block}", size, size % block == 0), "b")
+            loop = Loop(var, least("b", block, size), "b")
         out.append(loop)
     return out
 
 
-def least(text: str, size: int, exact: bool) -> str:
-    return text if exact else f"({text} < {size} ? {text} : {size})"
+def least(start: str, step: int, size: Any) -> str:
+    """Where a stretch of ``step`` from ``start`` on ends, within ``size``."""
+    text, n = f"{start} + {step}", size_text(size)
+    return text if exact(size, step) is not None else f"({text} < {n} ? {text} : {n})"
 
 
 def _collides(w: Writer, var: str) -> bool:
@@ -190,9 +196,9 @@ def _walked_across(w: Writer, vars: Sequence[str]) -> str | None:
     """An outer loop along which some operand is contiguous while it jumps along the innermost one (a transpose)."""
     last = vars[-1]
     for i in w._walk(w.plan.instrs):
-        if i.op in ("load", "store") and abs(i.args[1].stride(last)) > 1:
+        if i.op in ("load", "store") and abs(hint(i.args[1].stride(last))) > 1:
             for v in vars[:-1]:
-                if abs(i.args[1].stride(v)) == 1:
+                if i.args[1].stride(v) in (1, -1):
                     return v
     return None
 
@@ -220,8 +226,7 @@ class Reduction:
     def open_outer(self, loops: list[Loop], parallel: bool, inside: Callable[[], None]) -> None:
         """Open the pointwise loops around ``inside``, on several threads when there is work for them."""
         if loops and loops[0].pragma == "" and parallel and self.plan.parallel:
-            more = f" collapse({len(loops)})" if len(loops) > 1 else ""
-            loops[0].pragma = f"#pragma omp parallel for{more} schedule(static){self.w.bad_clause()}"
+            loops[0].pragma = self.w.parallel_for(len(loops))
         if not loops:
             inside()
             return
@@ -233,17 +238,41 @@ class Reduction:
         source = self.w.by_id[i.args[1].id].dtype
         return Target(self.w.order[i.id], [i.args[1].id], lambda x: acc.update(cast(x, source, i.dtype)), deep=True)
 
-    def split(self) -> tuple[str, int] | None:
-        """(variable, block) to share the longest reduction loop among threads, when the pointwise loops are too short."""
-        v, n = max(self.plan.inner, key=lambda loop: loop[1])
-        return (v, max(16, -(-n // 32))) if n >= 4 * FEW else None
+    def split(self) -> "Share | None":
+        """Shares the longest reduction loop among threads, when the pointwise loops are too short."""
+        v, n = max(self.plan.inner, key=lambda loop: hint(loop[1]))
+        return Share(v, n, max(16, -(-hint(n) // BLOCKS))) if hint(n) >= 4 * FEW else None
 
-    def block_loop(self, v: str, step: int) -> Loop:
-        n = dict(self.plan.inner)[v]
-        return Loop("b", str(-(-n // step)), pragma="#pragma omp parallel for schedule(static)" + self.w.bad_clause())
+    def block_loop(self, share: "Share") -> Loop:
+        if isinstance(share.size, int):
+            stop = str(-(-share.size // share.step))
+        else:
+            n = size_text(share.size, tight=True)
+            self.w.line(f"const {self.w.itype} step = {n} < {16 * BLOCKS} ? 16 : ({n} + {BLOCKS - 1})/{BLOCKS};")
+            stop = f"({n} + step - 1)/step"
+        return Loop("b", stop, pragma=self.w.parallel_for())
 
-    def restrict(self, loops: list[Loop], v: str, step: int) -> list[Loop]:
-        """The loops of one block: ``v`` from ``b * step`` on."""
-        n = dict(self.plan.inner)[v]
-        stop = least(f"(b + 1) * {step}", n, n % step == 0)
-        return [Loop(v, stop, f"b * {step}") if loop.var == v else loop for loop in loops]
+    def restrict(self, loops: list[Loop], share: "Share") -> list[Loop]:
+        """The loops of one block: its variable from ``b * step`` on."""
+        n, step = size_text(share.size), share.text
+        whole = isinstance(share.size, int) and share.size % share.step == 0
+        stop = f"(b + 1) * {step}"
+        return [Loop(share.var, stop if whole else f"({stop} < {n} ? {stop} : {n})", f"b * {step}") if loop.var == share.var else loop
+                for loop in loops]
+
+
+class Share(NamedTuple):
+    """A reduction loop cut into at most ``BLOCKS`` blocks for threads. ``step``: the likely size of a block."""
+
+    var: str
+    size: Any
+    step: int
+
+    @property
+    def text(self) -> str:
+        return str(self.step) if isinstance(self.size, int) else "step"
+
+    @property
+    def blocks(self) -> int:
+        """Room for the results of all blocks."""
+        return -(-self.size // self.step) if isinstance(self.size, int) else BLOCKS

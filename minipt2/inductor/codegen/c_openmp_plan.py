@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import sympy
+
 from ..ir import Instr
-from ..scheduler.affine import Index, mergeable
+from ..scheduler.affine import Index, Opaque, mergeable
 from ..scheduler.costs import cost
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.memory import storage_bytes
 from ..scheduler.nodes import Access, map_indices, walk
 from ..scheduler.order import loop_order
+from ..sizes import hint, nonnegative, number, tidy
 from .c_openmp_ops import STORAGE
+from .index import size_text
 
 WORK_FOR_THREADS = 60_000
 """Additions' worth of work below which waking other threads costs more than it saves."""
@@ -42,8 +46,8 @@ class Plan:
     """
 
     instrs: list[Instr]
-    outer: list[tuple[str, int]]
-    inner: list[tuple[str, int]]
+    outer: list[tuple[str, Any]]
+    inner: list[tuple[str, Any]]
     column: bool
     params: list[Param]
     work: float
@@ -51,18 +55,26 @@ class Plan:
     in_row: set[int] = field(default_factory=set)
     wide: bool = False
     """Some offset needs 64 bits."""
+    symbols: list[sympy.Symbol] = field(default_factory=list)
+    """Sizes that are arguments."""
+    scalars: list[sympy.Symbol] = field(default_factory=list)
+    extents: list[Any] = field(default_factory=list)
+    """What must stay below 2**31, for symbolic sizes, if offsets are to have 32 bits."""
+    threads_if: str = ""
+    """Clause that keeps small symbolic loops on one thread."""
 
     @property
     def parallel(self) -> bool:
-        return self.work >= WORK_FOR_THREADS
+        return self.work >= WORK_FOR_THREADS or bool(self.threads_if)
 
     @property
     def rows(self) -> int:
-        return prod(n for _, n in self.outer)
+        """Iterations of the pointwise loops; likely ones where sizes are symbols, as for ``length``."""
+        return prod(hint(n) for _, n in self.outer)
 
     @property
     def length(self) -> int:
-        return prod(n for _, n in self.inner)
+        return prod(hint(n) for _, n in self.inner)
 
 
 def make_plan(kernel: Kernel, schedule: Schedule) -> Plan:
@@ -80,14 +92,48 @@ def make_plan(kernel: Kernel, schedule: Schedule) -> Plan:
     instrs = [_rename(i, names) for i in instrs]
     per_element = sum(cost(i.op, i.dtype) for i in walk(instrs))
     column = bool(outer) and bool(inner) and (order[-1] not in reduced or _short(inner, outer))
-    plan = Plan(instrs, outer, inner, column, params, per_element * prod(n for _, n in outer + inner), flat.stage, flat.inner)
-    plan.wide = any(storage_bytes(schedule.layouts[q.buffer]) >= 1 << 31 for q in params) or plan.rows * plan.length >= 1 << 31
+    plan = Plan(instrs, outer, inner, column, params, per_element * prod(hint(n) for _, n in outer + inner), flat.stage, flat.inner)
+    _symbolic(plan, per_element, [storage_bytes(schedule.layouts[q.buffer]) for q in params])
     return plan
 
 
-def _short(inner: list[tuple[str, int]], outer: list[tuple[str, int]]) -> bool:
+def _symbolic(plan: Plan, per_element: int, nbytes: list[Any]) -> None:
+    """What depends on sizes that are arguments, and whether known ones need 64 bits."""
+    iterations = number(prod(n for _, n in plan.outer + plan.inner))
+    plan.extents = [n for n in (*nbytes, iterations) if not isinstance(n, int)]
+    plan.wide = any(isinstance(n, int) and n >= 1 << 31 for n in (*nbytes, iterations))
+    used = {s for _, n in plan.outer + plan.inner if not isinstance(n, int) for s in n.free_symbols}
+    for i in walk(plan.instrs):
+        if i.op == "scalar" and i.args[0] not in plan.scalars:
+            plan.scalars.append(i.args[0])
+        for a in i.args if i.op in ("load", "store", "index_expr", "indirect") else ():
+            used |= _symbols(a)
+    plan.symbols = sorted(used, key=str)
+    if not isinstance(iterations, int):
+        plan.threads_if = f" if(parallel: {size_text(iterations)} >= {WORK_FOR_THREADS // max(per_element, 1)})"
+
+
+def _symbols(a: Any) -> set[sympy.Symbol]:
+    """Size symbols of an index, or of a size."""
+    if isinstance(a, Index):
+        numbers = [a.const, *a.terms.values()]
+        inside = [s for t in a.terms if not isinstance(t, (str, Opaque)) for part in (t.arg, t.k) for s in _symbols(part)]
+        return {s for n in numbers if not isinstance(n, int) for s in n.free_symbols} | set(inside)
+    return a.free_symbols if isinstance(a, sympy.Expr) else set()
+
+
+def largest(extents: list[Any]) -> list[Any]:
+    """Those of ``extents`` that another one does not exceed whatever the sizes are."""
+    kept: list[Any] = []
+    for n in dict.fromkeys(extents):
+        if not any(nonnegative(m - n) for m in kept):
+            kept = [m for m in kept if not nonnegative(tidy(n - m))] + [n]
+    return kept
+
+
+def _short(inner: list[tuple[str, Any]], outer: list[tuple[str, Any]]) -> bool:
     """Rows too short for vectors, and enough of them to run side by side."""
-    return prod(n for _, n in inner) < 16 and outer[-1][1] >= 32
+    return prod(hint(n) for _, n in inner) < 16 and hint(outer[-1][1]) >= 32
 
 
 def _accesses(kernel: Kernel, schedule: Schedule) -> list[Access]:
@@ -100,13 +146,13 @@ def _accesses(kernel: Kernel, schedule: Schedule) -> list[Access]:
     return out
 
 
-def _merge(vars: list[str], sizes: dict[str, Any], accesses: list[Access], prefix: str, rename: dict[str, Any]) -> list[tuple[str, int]]:
+def _merge(vars: list[str], sizes: dict[str, Any], accesses: list[Access], prefix: str, rename: dict[str, Any]) -> list[tuple[str, Any]]:
     """Merge neighbouring loops; ``rename[v]`` becomes (new variable, factor) with the factor 1 for the innermost of a run and
     for the others whatever keeps plain strides right: 0, since the innermost one's stride already counts for the run."""
     loops = []
     for k, run in enumerate(mergeable(vars, sizes, [a.index for a in accesses])):
         new = f"{prefix}{k}"
-        loops.append((new, prod(sizes[v] for v in run)))
+        loops.append((new, number(prod(sizes[v] for v in run))))
         rename.update({v: (None, 0) for v in run})
         rename[run[-1]] = (new, 1)
     for v in vars:

@@ -52,6 +52,17 @@ def _declarations() -> dict[str, str]:
 
 HELPERS: dict[str, str] = {
     **_declarations(),
+    "idx": """#ifdef WIDE /* some offset needs 64 bits; vectors of 32 bits hold twice as many */
+typedef int64_t idx;
+typedef uint64_t uidx;
+#else
+typedef int idx;
+typedef unsigned uidx;
+#endif""",
+    "malloc": "void* malloc(__SIZE_TYPE__);",
+    "free": "void free(void*);",
+    "omp_get_max_threads": "int omp_get_max_threads(void);",
+    "omp_get_thread_num": "int omp_get_thread_num(void);",
     "bf16_load": """static inline float bf16_load(uint16_t h) {
   union { uint32_t u; float f; } x = {(uint32_t)h << 16};
   return x.f;

@@ -5,6 +5,7 @@ dear to compute again is kept on the stack. Upstream: ``torch._inductor.codegen.
 """
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Sequence
 
 import torch
@@ -12,11 +13,13 @@ import torch
 from ..ir import Instr
 from ..scheduler.costs import cost
 from ..scheduler.flat import uses
+from ..sizes import exact, hint, number
 from .c_openmp_loops import FEW, Reduction
 from .c_openmp_ops import VALUE, cast
 from .c_openmp_plan import STACK_BYTES
 from .c_openmp_reduce import Accumulator, combine, identity
 from .c_openmp_values import Loop, Target
+from .index import at_least, size_text
 
 KEEP_COST = 5
 """Additions' worth of recomputation above which a value of an earlier stage is kept instead."""
@@ -39,12 +42,17 @@ class Row(Reduction):
         shared = plan.parallel and plan.rows < FEW and plan.length >= LANES * LANES
         self.shared = self.split() if shared else None
         self.kept = {} if self.shared else self._plan_kept()
-        self.open_outer([Loop(v, str(n)) for v, n in plan.outer], self.shared is None, self._row)
+        self.row_size = number(prod(n for _, n in plan.inner))
+        if not isinstance(self.row_size, int):
+            for array, dtype, _, _ in self.kept.values():
+                self.w.array(array, array_type(dtype), self.row_size, each_thread=True)
+        self.open_outer([self.w.loop(v, n) for v, n in plan.outer], self.shared is None, self._row)
 
     def _row(self) -> None:
         w = self.w
         for array, dtype, _, _ in self.kept.values():
-            w.line(f"{array_type(dtype)} {array}[{self.plan.length}] __attribute__((aligned(64)));")
+            declare = w.array if isinstance(self.row_size, int) else w.own_part
+            declare(array, array_type(dtype), self.row_size)
         w.arrays.clear()
         for s in self.passes:
             w.nest([], [w.store_target(i) for i in self.outer_stores(s)])
@@ -55,7 +63,7 @@ class Row(Reduction):
     # ------------------------------------------------------------ one pass over the row
     def _pass(self, s: int) -> None:
         w, accs = self.w, self.accumulators(s)
-        loops = [Loop(v, str(n)) for v, n in self.plan.inner]
+        loops = [w.loop(v, n) for v, n in self.plan.inner]
         self._known_outside([t for i in self.inner_stores(s) for t in w.store_target(i).needs] + [i.args[1].id for i, _ in accs])
         early = [self._keep(id) for id, (_, _, first, early) in self.kept.items() if first == s and early]
         if early:
@@ -92,8 +100,8 @@ class Row(Reduction):
     def _position(self) -> str:
         parts, stride = [], 1
         for v, n in reversed(self.plan.inner):
-            parts.append(v if stride == 1 else f"{v}*{stride}")
-            stride *= n
+            parts.append(v if stride == 1 else f"{v}*{size_text(stride, tight=True)}")
+            stride = number(stride * n)
         return " + ".join(reversed(parts))
 
     # ------------------------------------------------------------ loops of a pass
@@ -103,13 +111,13 @@ class Row(Reduction):
         for _, acc in accs:
             w.line(*acc.declare())
         v, n = self.plan.inner[-1]
-        if n > 2 * SUM_RUN * LANES and any(acc.rounds for _, acc in accs):
+        if at_least(n, 2 * SUM_RUN * LANES + 1) and any(acc.rounds for _, acc in accs):
             last, step = loops[-1], SUM_RUN * LANES
             loops = loops[:-1] + [Loop("s", last.stop, last.start, step), Loop(v, f"(s + {step} < {last.stop} ? s + {step} : {last.stop})", "s")]
         if len(loops) == 1:
             self._innermost(loops[0], accs, targets)
             return
-        if accs and n <= SHORT:
+        if accs and not at_least(n, SHORT + 1):
             self._short_rows(loops, accs, targets)
             return
         inside = [(i, Accumulator(acc.name + "p", acc.kind, acc.dtype)) for i, acc in accs]
@@ -126,7 +134,7 @@ class Row(Reduction):
         """Many short runs (the channels of a group, in channels-last): a sum for each place of the run, added up at the end."""
         w, (v, n) = self.w, self.plan.inner[-1]
         outer, last = loops[:-1], loops[-1]
-        if self._iterations(outer) > 2 * SUM_RUN:
+        if at_least(self._iterations(outer), 2 * SUM_RUN + 1):
             cut = outer[-1]
             outer = outer[:-1] + [Loop("s", cut.stop, cut.start, SUM_RUN), Loop(cut.var, f"(s + {SUM_RUN} < {cut.stop} ? s + {SUM_RUN} : {cut.stop})", "s")]
         last.pragma = "#pragma omp simd" + w.bad_clause()
@@ -146,14 +154,14 @@ class Row(Reduction):
         else:
             w.nest(outer[:k + 1], [Target(0, [], lambda: run(outer[k + 1:]), deep=True)])
 
-    def _iterations(self, loops: list[Loop]) -> int:
+    def _iterations(self, loops: list[Loop]) -> Any:
         sizes = dict(self.plan.inner)
         return sizes.get(loops[-1].var, 1) if loops else 1
 
     def _innermost(self, loop: Loop, accs: Sums, targets: list[Target]) -> None:
         w, n = self.w, self.plan.inner[-1][1]
         lanes = LANES if len(accs) <= 2 else LANES // 2
-        if accs and n >= 4 * lanes and self._weight(accs, targets) <= LIGHT:
+        if accs and hint(n) >= 4 * lanes and self._weight(accs, targets) <= LIGHT:
             loop = self._side_by_side(loop, n, lanes, accs, targets)
             if loop is None:
                 return
@@ -161,15 +169,15 @@ class Row(Reduction):
         loop.pragma = f"#pragma omp simd{clauses}{w.bad_clause()}"
         w.nest([loop], targets + [self.update(i, acc) for i, acc in accs])
 
-    def _side_by_side(self, loop: Loop, n: int, lanes: int, accs: Sums, targets: list[Target]) -> Loop | None:
+    def _side_by_side(self, loop: Loop, n: Any, lanes: int, accs: Sums, targets: list[Target]) -> Loop | None:
         """``lanes`` sums run side by side in registers; returns the loop over what is left, None when nothing is."""
         w = self.w
-        even = n % lanes == 0 and loop.start == "0" and loop.stop == str(n)
+        even = exact(n, lanes) is not None and loop.start == "0" and loop.stop == size_text(n)
         for _, acc in accs:
             w.line(f"{acc.ctype} {acc.name}_l[{lanes}];", f"for (int l = 0; l < {lanes}; l++) {acc.name}_l[l] = {identity(acc.kind, acc.dtype)};")
         u = w.name("u")
         if even:
-            outer = Loop(u, str(n), step=lanes)
+            outer = Loop(u, size_text(n), step=lanes)
         else:
             w.line(f"{w.itype} {u} = {loop.start};")
             outer = Loop(u, loop.stop, step=lanes, head=f"for (; {u} + {lanes} <= {loop.stop}; {u} += {lanes})")
@@ -196,13 +204,12 @@ class Row(Reduction):
     def _blocks(self, loops: list[Loop], accs: Sums, targets: list[Target]) -> None:
         """Blocks of the row on several threads, their results combined in order (a sum does not depend on the number of threads)."""
         w = self.w
-        v, step = self.shared
-        block = self.block_loop(v, step)
+        block = self.block_loop(self.shared)
         parts = [(i, Accumulator(acc.name + "b", acc.kind, acc.dtype)) for i, acc in accs]
         for _, acc in parts:
-            w.line(f"{VALUE[acc.dtype]} {acc.name}_all[{block.stop}];")
+            w.line(f"{VALUE[acc.dtype]} {acc.name}_all[{self.shared.blocks}];")
         with w.for_(block):
-            self._sums(self.restrict(loops, v, step), parts, targets)
+            self._sums(self.restrict(loops, self.shared), parts, targets)
             for _, acc in parts:
                 w.line(f"{acc.name}_all[b] = {acc.result()};")
         for (_, acc), (_, part) in zip(accs, parts):

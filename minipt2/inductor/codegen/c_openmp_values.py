@@ -31,10 +31,12 @@ class Loop:
     var: str
     stop: str
     start: str = "0"
-    step: int = 1
+    step: Any = 1
     pragma: str = ""
     head: str = ""
     """The whole head, where it is of another form."""
+    size: Any = None
+    """Where the loop starts at 0, the size it stops at."""
 
 
 @dataclass
@@ -64,7 +66,8 @@ class Writer:
         self.arrays: dict[int, tuple[str, frozenset[str]]] = {}
         """Values kept in arrays: element text, and the variables it depends on."""
         self.checks = any(self._checked(i) for i in self._walk(plan.instrs))
-        self.itype = "int64_t" if plan.wide else "int"
+        self.itype = "idx" if plan.extents or plan.symbols else "int64_t" if plan.wide else "int"
+        self.heap: list[str] = []
 
     # ------------------------------------------------------------ text
     def line(self, *lines: str) -> None:
@@ -90,6 +93,27 @@ class Writer:
             self.line(loop.pragma)
         step = f"{loop.var}++" if loop.step == 1 else f"{loop.var} += {loop.step}"
         return self.open(loop.head or f"for ({self.itype} {loop.var} = {loop.start}; {loop.var} < {loop.stop}; {step})")
+
+    def loop(self, var: str, size: Any, **more: Any) -> Loop:
+        return Loop(var, index_text.size_text(size), size=size, **more)
+
+    def array(self, name: str, ctype: str, size: Any, each_thread: bool = False) -> None:
+        """Declare an array of ``size`` elements: on the stack where that is known, else on the heap (one for ``each_thread``, to be
+        opened by ``own_part``)."""
+        if isinstance(size, int):
+            self.line(f"{ctype} {name}[{size}] __attribute__((aligned(64)));")
+            return
+        count = index_text.size_text(size, tight=True) + "*omp_get_max_threads()" * each_thread
+        self.line(f"{ctype}* {'' if each_thread else 'restrict '}{name}{'_all' * each_thread} = malloc(sizeof({ctype})*(uint64_t){count});")
+        self.heap.append(name + "_all" * each_thread)
+
+    def own_part(self, name: str, ctype: str, size: Any) -> None:
+        self.line(f"{ctype}* restrict {name} = {name}_all + (int64_t){index_text.size_text(size, tight=True)}*omp_get_thread_num();")
+
+    def parallel_for(self, collapse: int = 1) -> str:
+        """The pragma that shares loops among threads."""
+        more = f" collapse({collapse})" if collapse > 1 else ""
+        return f"#pragma omp parallel for{more} schedule(static){self.bad_clause()}{self.plan.threads_if}"
 
     def bad_clause(self) -> str:
         return " reduction(|:bad)" if self.checks else ""
@@ -171,6 +195,8 @@ class Writer:
         elif i.op == "constant":
             value = literal(i.args[0], i.dtype)
             self.scopes[-1][id] = f"({value})" if value.startswith("-") else value
+        elif i.op == "scalar":
+            self.scopes[-1][id] = str(i.args[0])
         elif i.op == "index_expr":
             self.scopes[-1][id] = self.expression(i)
         elif i.op == "masked":
@@ -220,7 +246,7 @@ class Writer:
 
     def index(self, index: Index) -> str:
         # under a mask gcc must not assume that an int offset stays in range, and would gather: 64 bits keep a plain masked load
-        plain = "{}" if not self.masks or self.plan.wide else "(int64_t){}"
+        plain = "{}" if not self.masks or self.itype == "int64_t" else "(int64_t){}"
         return index_text.text(index, lambda n: plain.format(self.text(int(n[1:])) if n[0] == "i" else n))
 
     def store_line(self, i: Instr, value: str) -> list[str]:
@@ -253,11 +279,11 @@ class Writer:
 
     def _indirect(self, i: Instr) -> str:
         value, _, size, wraps = i.args
-        v, n = self.name("i"), str(size)
-        wide = "int64_t" if self.dtype(value) in (torch.int64, torch.uint32) else "int32_t"
+        v, n = self.name("i"), index_text.size_text(size)
+        wide = "int64_t" if self.dtype(value) in (torch.int64, torch.uint32) else "int32_t" if isinstance(size, int) else "idx"
         raw = self.arg(value)
         self.line(f"const {wide} {v}w = {raw} < 0 ? {raw} + {n} : {raw};" if wraps else f"const {wide} {v}w = {raw};")
-        outside = f"(u{wide}){v}w >= {n}u"
+        outside = f"(u{wide}){v}w >= {n}u" if isinstance(size, int) else f"(u{wide}){v}w >= (u{wide})({n})"
         self._flag(outside, BAD_INDEX)
         self.line(f"const {self.itype} {v} = {outside} ? 0 : ({self.itype}){v}w;")
         return v

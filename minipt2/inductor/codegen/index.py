@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, Callable, Sequence
 
 from ..scheduler.affine import Index, Opaque, Quot, merge_runs
+from ..sizes import hint
 
 Shape = tuple[Any, ...]
 
@@ -28,14 +29,36 @@ def text(index: Index, name: Callable[[str], str] = str) -> str:
     parts = []
     for term, c in sorted(index.terms.items(), key=lambda tc: (-_magnitude(tc[1]), str(tc[0]))):
         t = _term(term, name)
-        parts.append(t if c == 1 else f"{c}*{t}")
+        parts.append(t if c == 1 else f"{c}*{t}" if isinstance(c, int) else f"{size_text(c, tight=True)}*{t}")
     if index.const != 0 or not parts:
-        parts.append(str(index.const))
+        parts.append(size_text(index.const))
     return " + ".join(parts).replace("+ -", "- ")
 
 
 def _magnitude(c: Any) -> int:
-    return abs(c) if isinstance(c, int) else 1 << 62
+    return abs(hint(c))
+
+
+def size_text(n: Any, tight: bool = False) -> str:
+    """C for a size or an offset made of sizes: sums of products of symbols. ``tight``: as a factor."""
+    if isinstance(n, int) or n.is_Integer or n.is_Symbol:
+        return str(n)
+    if n.is_Add:
+        text = " + ".join(map(size_text, sorted(n.args, key=lambda t: (t.is_number, str(t))))).replace("+ -", "- ")
+        return f"({text})" if tight else text
+    c, rest = n.as_coeff_Mul()
+    factors = [s for base, power in sorted(rest.as_powers_dict().items(), key=str) for s in [str(base)] * int(power)]
+    return "*".join(factors if c == 1 else ["-" + factors[0], *factors[1:]] if c == -1 else [str(c), *factors])
+
+
+def at_least(n: Any, limit: int) -> bool:
+    """Whether a size is, or may be, so large."""
+    return n >= limit if isinstance(n, int) else True
+
+
+def capped(n: Any, limit: int) -> int:
+    """``limit``, or ``n`` where that is known to be smaller."""
+    return min(n, limit) if isinstance(n, int) else limit
 
 
 def _term(term: Any, name: Callable[[str], str]) -> str:
@@ -43,4 +66,5 @@ def _term(term: Any, name: Callable[[str], str]) -> str:
         return name(term)
     if isinstance(term, Opaque):
         raise NotImplementedError(f"index expression {term.expr}")
-    return f"(({text(term.arg, name)}) {'/' if isinstance(term, Quot) else '%'} {term.k})"
+    by = size_text(term.k) if isinstance(term.k, int) or term.k.is_Symbol else f"({size_text(term.k)})"
+    return f"(({text(term.arg, name)}) {'/' if isinstance(term, Quot) else '%'} {by})"

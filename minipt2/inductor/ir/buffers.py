@@ -11,6 +11,7 @@ import sympy
 import torch
 
 from ...errors import UserFrame
+from ..sizes import tidy
 from .body import LoopBody
 
 Expr = sympy.Expr
@@ -152,6 +153,13 @@ class Program:
     """Names for what is computed from them (and from names before) at each call: sizes that are no products, scalars of kernels."""
     hints: dict[sympy.Symbol, Any] = field(default_factory=dict)
     """What each was when the graph was compiled: for decisions about speed."""
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Whether two sizes are equal whatever the symbols are."""
+        difference = sympy.sympify(a - b)
+        while not self.derived.keys().isdisjoint(difference.free_symbols):
+            difference = difference.xreplace(self.derived)
+        return tidy(difference) == 0
 
     def find(self, name: str) -> Buffer:
         return self.by_name()[name]

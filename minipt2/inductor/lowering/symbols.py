@@ -85,12 +85,6 @@ class Symbols:
             return self.scalar(x)
         return self.index(x) if isinstance(x, torch.SymInt) else x
 
-    def plain(self, e: Expr) -> Expr:
-        """``e`` without names: over symbols that are inputs."""
-        while not self.derived.keys().isdisjoint(e.free_symbols):
-            e = e.xreplace(self.derived)
-        return e
-
     def _product(self, p: Poly) -> Expr:
         factor, rest = content(p) or 1, p
         result: Expr = sympy.Integer(factor)

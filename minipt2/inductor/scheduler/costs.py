@@ -18,7 +18,7 @@ SLOW = {"exp": 8, "exp2": 12, "expm1": 15, "log": 12, "log1p": 15, "log2": 12, "
 
 def cost(op: str, dtype: Any) -> int:
     """Rough cost of one op in additions; loads and stores of half types convert."""
-    if op in ("constant", "index_expr", "indirect"):
+    if op in ("constant", "scalar", "index_expr", "indirect"):
         return 0
     if op in ("load", "store", "to_dtype"):
         return 3 if dtype in HALF else 1

@@ -5,6 +5,7 @@ Upstream: ``torch._inductor.scheduler``'s ``compute_dependencies``, ``dead_node_
 from __future__ import annotations
 
 from collections import defaultdict
+from math import prod
 from typing import Any, Mapping, Sequence
 
 from ..ir import Computed, Extern, Program
@@ -57,25 +58,16 @@ def _disjoint_targets(program: Program, steps: Sequence[Computed | Extern]) -> s
     """Allocated buffers that plain stores fill part by part (a concatenation): their writers need no order."""
     targets = {s.name: s for s in steps if isinstance(s, Extern) and s.target == "alloc"}
     filled: dict[str, Any] = defaultdict(int)
+    odd: set[str] = set()
     for step in steps:
         if not isinstance(step, Computed):
             continue
         for name, index, mode in step.body.stores():
             if name in targets:
-                plain = mode is None and all(t.startswith("p") for t in from_sympy(index).names())
-                filled[name] += _volume(step) if plain else float("inf")
-    return {n for n, total in filled.items() if total == _numel(targets[n].layout.sizes)}
-
-
-def _volume(step: Computed) -> Any:
-    return _numel(step.body.sizes)
-
-
-def _numel(sizes: Sequence[Any]) -> Any:
-    total: Any = 1
-    for n in sizes:
-        total = total * n
-    return total
+                filled[name] += prod(step.body.sizes)
+                if mode is not None or not all(t.startswith("p") for t in from_sympy(index).names()):
+                    odd.add(name)
+    return {n for n, total in filled.items() if n not in odd and program.same(total, prod(targets[n].layout.sizes))}
 
 
 class Order:

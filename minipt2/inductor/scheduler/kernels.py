@@ -11,6 +11,7 @@ from typing import Any
 
 from ...errors import UserFrame
 from ..ir import Buffer, Extern, Layout, Program
+from ..sizes import hint, use
 from .flat import Flat
 from .fusion import Group
 
@@ -83,6 +84,8 @@ class Schedule:
     plan: dict[str, Any] = field(default_factory=dict)
     arena_bytes: int = 0
     inplace: dict[str, str] = field(default_factory=dict)
+    moves: list[tuple[str, int, Any]] = field(default_factory=list)
+    """With symbolic sizes: ("take" or "give", number of the slot, bytes), in order. Slots of ``plan`` then have their numbers for offsets."""
 
     @cached_property
     def layouts(self) -> dict[str, Layout]:
@@ -95,7 +98,8 @@ class Schedule:
     def bytes_moved(self) -> int:
         """Bytes that kernels read and write, each buffer once a kernel: the figure that fusion lowers."""
         from .memory import storage_bytes
-        return sum(storage_bytes(self.layouts[n]) for k in self.kernels for n in (*k.reads(), *k.writes()))
+        with use(self.program.hints):
+            return sum(hint(storage_bytes(self.layouts[n])) for k in self.kernels for n in (*k.reads(), *k.writes()))
 
     def __str__(self) -> str:
         lines = []

@@ -4,27 +4,21 @@ Upstream: ``torch._inductor.codegen.memory_planning`` and ``scheduler``'s in-pla
 """
 from __future__ import annotations
 
-import bisect
-from typing import NamedTuple
+from typing import Any
 
+from ..arena import MemoryMap, Slot, rounded
 from ..ir import Extern, Input, Layout
+from ..sizes import nonnegative, tidy
 from .kernels import Kernel, Schedule
 
-ALIGN = 64
 _MAY_RETURN_INPUT = frozenset("contiguous reshape flatten to type_as expand_as view_as broadcast_to".split())
-
-
-class Slot(NamedTuple):
-    """Bytes ``[offset, offset + size)`` of the arena."""
-
-    offset: int
-    size: int
 
 
 def plan_memory(s: Schedule) -> dict[str, Slot]:
     """Slots for the intermediates of ``s``. Buffers alive at the same time never overlap, except a result written in place (``s.inplace``).
 
     Left out: graph outputs, results of extern calls that allocate themselves, and whatever such a call may return a view of.
+    Where sizes are symbols, slots have numbers for offsets, and ``s.moves`` says what is taken and given back in which order.
     """
     first, last = _lifetimes(s)
     plannable = _plannable(s)
@@ -32,7 +26,7 @@ def plan_memory(s: Schedule) -> dict[str, Slot]:
     starts: dict[int, list[str]] = {}
     for name in candidates:
         starts.setdefault(first[name], []).append(name)
-    arena, plan = _Arena(), {}
+    arena, plan = _Moves(s.moves) if s.program.symbols else MemoryMap(), {}
     holders: dict[str, str] = {}
     for k, step in enumerate(s.steps):
         for name in starts.get(k, ()):
@@ -49,10 +43,29 @@ def plan_memory(s: Schedule) -> dict[str, Slot]:
     return plan
 
 
-def storage_bytes(layout: Layout) -> int:
-    """Bytes from the buffer's start to the end of its last element."""
-    extent = 1 + int(layout.offset) + sum((int(n) - 1) * int(t) for n, t in zip(layout.sizes, layout.strides))
-    return max(0 if any(n == 0 for n in layout.sizes) else extent, 0) * layout.dtype.itemsize
+class _Moves:
+    """Takes down what a ``MemoryMap`` is to do once sizes are known."""
+
+    high = 0
+
+    def __init__(self, moves: list[tuple[str, int, Any]]):
+        self.moves = moves
+
+    def take(self, size: Any) -> Slot:
+        slot = Slot(sum(kind == "take" for kind, _, _ in self.moves), size)
+        self.moves.append(("take", *slot))
+        return slot
+
+    def give(self, slot: Slot) -> None:
+        self.moves.append(("give", *slot))
+
+
+def storage_bytes(layout: Layout) -> Any:
+    """Bytes from the buffer's start to the end of its last element; an expression where sizes are symbols (of no meaning if one of them is 0)."""
+    if 0 in layout.sizes:
+        return 0
+    extent = tidy(1 + layout.offset + sum((n - 1) * t for n, t in zip(layout.sizes, layout.strides)))
+    return (max(extent, 0) if isinstance(extent, int) else extent) * layout.dtype.itemsize
 
 
 def _lifetimes(s: Schedule) -> tuple[dict[str, int], dict[str, int]]:
@@ -80,11 +93,7 @@ def _plannable(s: Schedule) -> set[str]:
             if _may_alias(step):
                 named -= step.reads()
     given = {b.name for b in (*s.program.inputs, *s.program.constants)}
-    return {n for n in named - outputs - given if _static(s.layouts[n])}
-
-
-def _static(layout: Layout) -> bool:
-    return all(isinstance(n, int) or n.is_Integer for n in (*layout.sizes, *layout.strides, layout.offset))
+    return named - outputs - given
 
 
 def _may_alias(step: Extern) -> bool:
@@ -95,49 +104,11 @@ def _may_alias(step: Extern) -> bool:
     return schema.name.split("::")[-1] in _MAY_RETURN_INPUT or any(r.alias_info is not None for r in schema.returns)
 
 
-def _donor(s: Schedule, step: Kernel, k: int, name: str, size: int, plan: dict[str, Slot], last: dict[str, int],
+def _donor(s: Schedule, step: Kernel, k: int, name: str, size: Any, plan: dict[str, Slot], last: dict[str, int],
            holders: dict[str, str]) -> str | None:
     """A buffer that dies in this kernel and is read only where ``name`` is written, element by element."""
     for other in step.in_place_pairs().get(name, ()):
         if other in plan and last[other] == k and other not in holders and other not in step.writes() \
-                and plan[other].size >= _round(size) and s.layouts[other].dtype == s.layouts[name].dtype:
+                and nonnegative(plan[other].size - (rounded(size) if isinstance(size, int) else size)) and s.layouts[other].dtype == s.layouts[name].dtype:
             return other
     return None
-
-
-def _round(size: int) -> int:
-    return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
-
-
-class _Arena:
-    """Best fit over free stretches, neighbours joined."""
-
-    def __init__(self) -> None:
-        self.high = 0
-        self.free: list[tuple[int, int]] = []  # (offset, size), by offset
-
-    def take(self, size: int) -> Slot:
-        size = _round(size)
-        fits = [(n, offset) for offset, n in self.free if n >= size]
-        if fits:
-            n, offset = min(fits)
-            self.free.remove((offset, n))
-            if n > size:
-                bisect.insort(self.free, (offset + size, n - size))
-            return Slot(offset, size)
-        if self.free and sum(self.free[-1]) == self.high:  # grow the last free stretch
-            offset, _ = self.free.pop()
-        else:
-            offset = self.high
-        self.high = offset + size
-        return Slot(offset, size)
-
-    def give(self, slot: Slot) -> None:
-        at = bisect.bisect(self.free, (slot.offset, 0))
-        offset, size = slot
-        if at < len(self.free) and self.free[at][0] == offset + size:
-            size += self.free.pop(at)[1]
-        if at and sum(self.free[at - 1]) == offset:
-            start, n = self.free.pop(at - 1)
-            offset, size = start, n + size
-        bisect.insort(self.free, (offset, size))

@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from ... import trace
 from ...config import config
 from ..ir import Computed, Extern, Program
+from ..sizes import use
 from .flat import flatten
 from .fusion import Group, fuse
 from .graph import Order, dependencies, live_steps
@@ -22,6 +23,11 @@ from .recompute import inline_cheap, recompute
 
 def schedule(program: Program) -> Schedule:
     """Order and fuse the loop nests of ``program`` and plan its memory."""
+    with use(program.hints):
+        return _schedule(program)
+
+
+def _schedule(program: Program) -> Schedule:
     steps = live_steps(program)
     buffers = program.by_name()
     fresh = itertools.count()

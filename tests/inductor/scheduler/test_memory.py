@@ -7,7 +7,7 @@ from minipt2 import prims as P
 from minipt2.inductor.ir import Extern
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import plan_memory, schedule
-from minipt2.inductor.scheduler.memory import ALIGN
+from minipt2.inductor.arena import ALIGN
 from tests.inductor.execute import check
 from tests.inductor.programs import graph_of
 
