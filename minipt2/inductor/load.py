@@ -66,7 +66,7 @@ def start(recipe: Recipe, name: str) -> Compiled:
     else:
         with trace.span("C compiler"):
             library = cache.compile_c(recipe.c)
-    call = _load_module(name, recipe.python, library, recipe.constants)
+    call = _load_module(name, recipe.python, library, recipe)
     if recipe.lasting is not None:
         call = Replayed(call, recipe.lasting, recipe.shown, name)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
@@ -103,10 +103,11 @@ def sources_identity(rooms: tuple[str, ...] = ("inductor", "prims", "shapes")) -
     return cache.digest(torch.__version__, *[f.read_bytes() for f in files])
 
 
-def _load_module(name: str, text: str, library: Any, objects: dict[str, Any]) -> Compiled:
+def _load_module(name: str, text: str, library: Any, recipe: Recipe) -> Compiled:
     file = f"<minipt2 {name} #{next(_modules)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    namespace = {"__name__": name, "library": library, "constants": objects}
+    namespace = {"__name__": name, "library": library, "constants": recipe.constants,
+                 "wide_library": lambda: cache.compile_c(["#define WIDE\n" + unit for unit in recipe.c])}
     exec(compile(text, file, "exec"), namespace)
     weakref.finalize(namespace["call"], linecache.cache.pop, file, None).atexit = False
     return namespace["call"]

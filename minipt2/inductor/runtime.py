@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import threading
 import weakref
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from typing import Any, Callable, Iterator, Sequence
 
 import torch
@@ -102,6 +103,59 @@ class Views:
         return views
 
 
+class Plan:
+    """What a graph with symbolic sizes needs for one tuple of them: bytes of arena, offsets in it (for C), views, and whether some offset
+    needs 64 bits (``extents``: bytes and counts that must stay below 2**31 otherwise)."""
+
+    __slots__ = ("nbytes", "offsets", "views", "wide")
+
+    def __init__(self, nbytes: int = 0, offsets: Sequence[int] = (), make_views: Callable[..., tuple] = lambda storage: (),
+                 extents: Sequence[int] = ()):
+        self.nbytes, self.views = nbytes, Views(make_views)
+        self.offsets = (ctypes.c_int64 * len(offsets))(*offsets)
+        self.wide = max(extents, default=0) >= 1 << 31
+
+
+class Plans:
+    """The plan for each tuple of sizes; the ones used last are kept."""
+
+    KEPT = 64
+
+    def __init__(self, make: Callable[..., Plan]):
+        self._make = make
+        self._made: OrderedDict[tuple[int, ...], Plan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __call__(self, *sizes: int) -> Plan:
+        with self._lock:
+            plan = self._made.get(sizes)
+            if plan is not None:
+                self._made.move_to_end(sizes)
+                return plan
+        plan = self._make(*sizes)
+        with self._lock:
+            self._made[sizes] = plan
+            if len(self._made) > self.KEPT:
+                self._made.popitem(last=False)
+        return plan
+
+
+class Runs:
+    """C functions with offsets of 32 bits, and the same with 64, compiled when sizes first need them. ``bound(library)`` gives the functions."""
+
+    def __init__(self, bound: Callable[[Any], tuple], library: Any, wide_library: Callable[[], Any]):
+        self._bound, self._wide_library = bound, wide_library
+        self._narrow = bound(library)
+        self._wide: tuple | None = None
+
+    def __call__(self, wide: bool) -> tuple:
+        if not wide:
+            return self._narrow
+        if self._wide is None:
+            self._wide = self._bound(self._wide_library())
+        return self._wide
+
+
 def over(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype, size: Sequence[int], stride: Sequence[int]) -> torch.Tensor:
     """A tensor over ``storage``; ``offset`` in bytes (a multiple of the element size)."""
     tensor = torch.empty(0, dtype=dtype, device=storage.device)
@@ -142,8 +196,11 @@ def fail(error: int) -> None:
     raise fault
 
 
-def bind(library: ctypes.CDLL, name: str, pointers: int) -> Callable[..., int]:
-    """The C function ``name`` of ``pointers`` pointers; returns an error code."""
+_NUMBERS = {"l": ctypes.c_int64, "d": ctypes.c_double}
+
+
+def bind(library: ctypes.CDLL, name: str, pointers: int, numbers: str = "") -> Callable[..., int]:
+    """The C function ``name`` of ``pointers`` pointers and then ``numbers`` (``l`` int64, ``d`` double); returns an error code."""
     function: Any = library[name]
-    function.argtypes, function.restype = [Pointers] * pointers, ctypes.c_int
+    function.argtypes, function.restype = [Pointers] * pointers + [_NUMBERS[n] for n in numbers], ctypes.c_int
     return function

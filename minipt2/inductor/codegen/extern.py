@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch
 
+from ...shapes import python
 from ..ir import Extern, TensorRef
 
 Naming = Callable[[TensorRef], str]
@@ -54,7 +55,7 @@ def argument_text(value: Any, name: Naming) -> str:
         return repr(value)
     if value is Ellipsis or isinstance(value, slice):
         return repr(value)
-    return str(int(value))  # a known symbolic size
+    return python(value)
 
 
 def arguments_text(extern: Extern, name: Naming) -> str:

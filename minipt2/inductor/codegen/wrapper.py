@@ -7,14 +7,18 @@ Upstream: ``torch._inductor.codegen.wrapper`` (``PythonWrapperCodegen``).
 """
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Sequence
 
 import torch
 
+from ...shapes import python
 from ..ir import Buffer, Extern, Input, Layout, TensorRef
 from ..runtime import WRITTEN
-from .extern import arguments_text, out_names, target_name, target_text
+from ..sizes import tidy
+from .c_openmp_plan import largest
+from .extern import argument_text, arguments_text, out_names, target_name, target_text
 
 MOST_POINTERS = 200
 """Pointers of one C function (ctypes passes at most 1024)."""
@@ -32,6 +36,11 @@ from minipt2.prims import TABLE
 
 empty = torch.empty_strided
 '''
+FOR_SYMBOLS = """import math
+
+from minipt2.inductor.arena import MemoryMap
+from minipt2.inductor.runtime import Plan, Plans, Runs
+"""
 
 
 @dataclass
@@ -45,7 +54,12 @@ class WrapperSource:
 
 def numbers(values: Sequence[Any]) -> str:
     """A tuple literal of sizes or strides."""
-    return f"({', '.join(str(int(v)) for v in values)}{',' * (len(values) == 1)})"
+    return f"({', '.join(map(number_text, values))}{',' * (len(values) == 1)})"
+
+
+def number_text(n: Any) -> str:
+    """A size, an offset or a scalar as Python text."""
+    return str(n) if isinstance(n, int) else python(tidy(n)) if n.is_integer and not n.is_Integer else str(int(n))
 
 
 @dataclass
@@ -78,6 +92,8 @@ class Writer:
         self.outputs = {o.ref.buffer for o in self.program.outputs if o.ref is not None}
         self.made: set[str] = set()
         self.objects: dict[str, Any] = {}
+        self.symbolic = bool(self.program.symbols)
+        self.named = {str(s): s for s in (*self.program.symbols, *self.program.derived)}
 
     def write(self) -> WrapperSource:
         units = self.units()
@@ -156,26 +172,31 @@ class Writer:
         uses_arena = any(self.in_arena(a) for spec in run.kernels for a in spec.args)
         for i in run.steps:
             self.comment(self.schedule.steps[i])
-        pointers = ["arena.base"] * uses_arena + [f"{n}.data_ptr()" for n in run.pointers]
-        self.call(run, k, uses_arena, pointers)
+        pointers = ["arena.base", *["plan.offsets"] * self.symbolic] if uses_arena else []
+        self.call(run, k, uses_arena, pointers + [f"{n}.data_ptr()" for n in run.pointers])
 
     def call(self, run: _Run, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
         """The function that calls the kernels of ``run``, and the line that calls it."""
         names = {name: f"p{i}" for i, name in enumerate(run.pointers)}
-        parameters = ["char *A"] * uses_arena + [f"void *{p}" for p in names.values()]
+        arena = ["char *A", *["const int64_t *O"] * self.symbolic] if uses_arena else []
+        given = sorted({n for spec in run.kernels for n in spec.numbers})
+        kinds = "".join("l" if self.named[n].is_integer else "d" for n in given)
+        parameters = arena + [f"void *{p}" for p in names.values()]
+        parameters += [f"{'int64_t' if kind == 'l' else 'double'} {n}" for n, kind in zip(given, kinds)]
         self.c.append(f"int run{k}({', '.join(parameters) or 'void'}) {{")
         self.c.append("    int error = 0;")
+        at = "O[%d]" if self.symbolic else "%d"
         checked = written = False
         for spec, i in zip(run.kernels, run.steps):
             if checked and not written and self.writes_input(self.schedule.steps[i]):
                 self.c.append("    if (error) return error;")
             checked, written = checked or spec.checks, written or self.writes_input(self.schedule.steps[i])
-            actual = [names[a] if a in names else f"(void *)(A + {self.offset(a)})" for a in spec.args]
-            actual += ["&error"] * spec.checks
+            actual = [names[a] if a in names else f"(void *)(A + {at % self.offset(a)})" for a in spec.args]
+            actual += spec.numbers + ["&error"] * spec.checks
             self.c.append(f"    {spec.name}({', '.join(actual)});")
         self.c.append(f"    return error{f' ? error | {WRITTEN} : 0' * (checked and written)};\n}}")
-        self.top.append(f'run{k} = bind(library, "run{k}", {len(parameters)})')
-        call = f"run{k}({', '.join(pointers)})"
+        self.top.append(f'run{k} = bind(library, "run{k}", {len(pointers)}{f", {kinds!r}" * bool(kinds)})')
+        call = f"run{k}({', '.join([*pointers, *given])})"
         self.body.append(f"if error := {call}: fail(error)" if checked else call)
 
     def comment(self, step: Any) -> None:
@@ -237,8 +258,8 @@ class Writer:
 
     # -------------------------------------------------------------- tensors
     def offset(self, name: str) -> int:
-        slot = self.schedule.plan[name]
-        return int(getattr(slot, "offset", slot))
+        """Where a buffer begins in the arena; with symbolic sizes the number of its slot."""
+        return self.schedule.plan[name].offset
 
     def tensor(self, ref: TensorRef) -> str:
         """An expression for the tensor behind ``ref``."""
@@ -250,36 +271,73 @@ class Writer:
         if same_place(layout, buffer.layout):
             return ref.buffer
         size, stride = numbers(layout.sizes), numbers(layout.strides)
-        offset = int(layout.offset - buffer.layout.offset) if isinstance(buffer, Input) else int(layout.offset)
-        return f"shifted({ref.buffer}, {size}, {stride}, {offset})" if offset else f"{ref.buffer}.as_strided({size}, {stride})"
+        offset = number_text(layout.offset - buffer.layout.offset if isinstance(buffer, Input) else layout.offset)
+        return f"shifted({ref.buffer}, {size}, {stride}, {offset})" if offset != "0" else f"{ref.buffer}.as_strided({size}, {stride})"
 
     # -------------------------------------------------------------- the module
     def module(self) -> str:
-        out = [HEADER.format(title=self.title), *self.header()]
+        out = [HEADER.format(title=self.title) + FOR_SYMBOLS * self.symbolic, *self.header()]
         out += [f"{name} = {text}" for text, name in self.targets.items()]
         out += [f"{name} = constants[{name!r}]" for name in self.constants]
-        out += self.top
-        prologue, epilogue = [], []
-        if self.program.inputs:
-            ordered = sorted(self.program.inputs, key=lambda b: b.position)
-            prologue.append(f"{', '.join(b.name for b in ordered)}, = args")
+        prologue = []
+        ordered = sorted([(b.position, b.name) for b in self.program.inputs] + [(k, str(s)) for s, k in self.program.symbols.items()])
+        if ordered:
+            prologue.append(f"{', '.join(name for _, name in ordered)}, = args")
         prologue.append("args.clear()")
         prologue += self.prologue()
         uses_arena = any("arena" in line for line in self.body) or self.arena_views
-        if uses_arena:
-            out += [f"arenas = arena_pool({self.device!r})", *self.views_function()]
+        arenas = [f"arenas = arena_pool({self.device!r})"] if uses_arena else []
         returned = f"return [{', '.join(map(self.output, self.program.outputs))}]"
         unused = [n for n, at in self.last_use.items() if at == -1 and not self.inputs[n].static]
         if unused:
             prologue.append(f"del {', '.join(unused)}")
+        if self.symbolic:
+            plan, opening = self.plan_function()
+            out += arenas + plan
+            prologue += self.derived_lines([*opening, *self.body, returned]) + opening
+        else:
+            out += self.top + arenas + self.views_function()
         body = self.body
         if uses_arena:
-            prologue.append(f"arena = arenas.take({int(self.schedule.arena_bytes)}{self.stream})")
+            prologue.append(f"arena = arenas.take({'plan.nbytes' if self.symbolic else self.schedule.arena_bytes}{self.stream})")
             if self.arena_views:
-                body = [f"{', '.join(self.arena_views.values())}, = views(arena)", *body]
+                body = [f"{', '.join(self.arena_views.values())}, = {'plan.' * self.symbolic}views(arena)", *body]
             body = ["try:", *[f"    {line}" for line in body], "finally:", "    arenas.give(arena)"]
-        lines = prologue + body + epilogue + [returned]
+        lines = prologue + body + [returned]
         return "\n".join([*out, "", "", "def call(args):", *[f"    {line}" for line in lines], ""])
+
+    def plan_function(self) -> tuple[list[str], list[str]]:
+        """The function that lays out memory for a tuple of sizes, and the lines of a call that ask for it."""
+        lines, extents = ["memory = MemoryMap()"], largest([e for spec in self.kernels for e in spec.extents])
+        for kind, slot, size in self.schedule.moves:
+            lines.append(f"t{slot} = memory.take({number_text(size)})" if kind == "take" else f"memory.give(t{slot})")
+        count = sum(kind == "take" for kind, _, _ in self.schedule.moves)
+        views = [f"over(storage, {self.view_offset(name, layout)}, {layout.dtype}, {numbers(layout.sizes)}, {numbers(layout.strides)}),  # {name}"
+                 for name, layout in self.arena_views]
+        lines += ["", "def make_views(storage):", "    return (", *[f"        {v}" for v in views], "    )", ""]
+        offsets, limits = ("".join(f"{part}, " for part in parts) for parts in ([f"t{k}.offset" for k in range(count)], map(number_text, extents)))
+        lines.append(f"return Plan(memory.high, ({offsets}), make_views, ({limits}))")
+        used = ", ".join(n for n in self.named if any(re.search(rf"\b{n}\b", line) for line in lines))
+        out = ["", "", f"def make_plan({used}):", *[f"    {line}" if line else "" for line in lines], "", "", "plans = Plans(make_plan)"]
+        opening = [f"plan = plans({used})"]
+        if self.top:
+            names = "".join(line.split(" = ")[0] + ", " for line in self.top)
+            out += ["", "", "def bound(library):", "    return (", *[f"        {line.split(' = ')[1]}," for line in self.top], "    )", "", "",
+                    "runs = Runs(bound, library, wide_library)"]
+            opening.append(f"{names.rstrip()} = runs(plan.wide)")
+        return out, opening
+
+    def view_offset(self, name: str, layout: Layout) -> str:
+        start = number_text(layout.offset * layout.dtype.itemsize)
+        return f"t{self.offset(name)}.offset" + f" + {start}" * (start != "0")
+
+    def derived_lines(self, lines: Sequence[str]) -> list[str]:
+        """Names for sizes and scalars that ``lines`` use, computed in order."""
+        out: list[str] = []
+        for symbol, e in reversed(self.program.derived.items()):
+            if any(re.search(rf"\b{symbol}\b", line) for line in (*lines, *out)):
+                out.insert(0, f"{symbol} = {python(e)}")
+        return out
 
     def header(self) -> list[str]:
         """More lines at the top of the module."""
@@ -309,7 +367,7 @@ class Writer:
         return [*lines, "    )", "", "", "views = Views(make_views)"]
 
     def output(self, output: Any) -> str:
-        return repr(output.value) if output.ref is None else self.tensor(output.ref)
+        return argument_text(output.value, self.tensor) if output.ref is None else self.tensor(output.ref)
 
 
 def same_place(a: Layout, b: Layout) -> bool:

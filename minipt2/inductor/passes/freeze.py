@@ -25,7 +25,7 @@ from torch import fx
 
 from ...prims import kind
 from ...prims.kinds import pure
-from .graphs import output_node, placeholders, static_nodes
+from .graphs import SYMBOLIC, numel, output_node, placeholders, static_nodes
 from .samples import Samples
 
 KEPT = 32
@@ -53,7 +53,7 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
     main, old_to_new = fx.Graph(), {}
     seen = [n for n in gm.graph.nodes if n.op == "call_function" and not pure(n)]
     live = _ancestors([*output_node(gm.graph).all_input_nodes, *seen], stop=set(frontier))
-    kept = [n for n in inputs if n in live and n not in frontier]
+    kept = [n for n in inputs if (n in live or isinstance(n.meta.get("val"), SYMBOLIC)) and n not in frontier]
     for node in kept:
         old_to_new[node] = _copy(main, node, old_to_new)
     for node in frontier:
@@ -80,21 +80,16 @@ def _frontier(graph: fx.Graph, static: set[fx.Node]) -> list[fx.Node]:
     """Static nodes whose values the rest reads. What only repeats elements stays with its readers: free inside a loop, memory outside."""
     distinct: dict[fx.Node, int] = {}  # elements a node's value is really made from
     for node in graph.nodes:
-        numel = _numel(node)
-        inputs = sum(distinct.get(i, numel) for i in node.all_input_nodes)
+        count = numel(node)
+        inputs = sum(distinct.get(i, count) for i in node.all_input_nodes)
         spread = node.op == "call_function" and kind(node) in ("view", "pointwise") and node.target is not operator.getitem
-        distinct[node] = min(numel, inputs) if spread else numel
+        distinct[node] = min(count, inputs) if spread else count
     late: set[fx.Node] = set()
     for node in reversed(graph.nodes):
-        if node in static and _numel(node) > 4 * distinct[node] and any(u not in static or u in late for u in node.users):
+        if node in static and numel(node) > 4 * distinct[node] and any(u not in static or u in late for u in node.users):
             late.add(node)
     early = [n for n in graph.nodes if n in static and n not in late]
     return [n for n in early if n.op == "call_function" and any(u not in static or u in late for u in n.users)]
-
-
-def _numel(node: fx.Node) -> int:
-    val = node.meta.get("val")
-    return int(val.numel()) if hasattr(val, "numel") else 1
 
 
 def _ancestors(nodes: Sequence[fx.Node], stop: set[fx.Node] = frozenset()) -> set[fx.Node]:

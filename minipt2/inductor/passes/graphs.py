@@ -1,12 +1,17 @@
 """Small helpers that several passes share."""
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Callable, Iterable
 
 import torch
 from torch import fx
 
 from ...prims import TABLE, Prim, TensorMeta
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat)
+UNKNOWN = 8192
+"""What a size that depends on data is taken for. (This module does without sympy: loading a stored graph imports it.)"""
 
 
 def emit(graph: fx.Graph, target: Any, args: Iterable[Any], like: fx.Node, val: Any = None) -> fx.Node:
@@ -44,6 +49,37 @@ def shape_of(node: fx.Node) -> tuple[int, ...]:
     return tuple(node.meta["val"].shape)
 
 
+def likely(n: Any) -> int:
+    """A size as a number: for decisions about speed, what a symbolic one was when the graph was captured."""
+    return n if isinstance(n, int) else UNKNOWN if n.node.hint is None else n.node.hint
+
+
+def numel(node: fx.Node) -> int:
+    """Elements of a node's value, by ``likely``; 1 for what is no tensor."""
+    val = node.meta.get("val")
+    return prod(map(likely, val.shape)) if hasattr(val, "shape") else 1
+
+
+def same_sizes(a: Iterable[Any], b: Iterable[Any]) -> bool:
+    """Whether sizes are known to be equal. Unlike ``==``, asks no question that would become a guard."""
+    return plain_sizes(a) == plain_sizes(b)
+
+
+def plain_sizes(sizes: Iterable[Any]) -> list[Any]:
+    """Ints and expressions: what can be compared without asking."""
+    return [n if isinstance(n, int) else n.node.expr for n in sizes]
+
+
+def symbolic(node: fx.Node) -> bool:
+    """Whether sizes that are arguments of the call occur in a node's value or arguments."""
+    found = []
+    fx.node.map_aggregate((node.args, node.kwargs), lambda a: found.append(a) if isinstance(a, SYMBOLIC) else None)
+    vals = node.meta.get("val")
+    for val in vals if isinstance(vals, (tuple, list)) else (vals,):
+        found += [n for n in (val, *getattr(val, "shape", ())) if isinstance(n, SYMBOLIC)]
+    return bool(found)
+
+
 def static_nodes(graph: fx.Graph, pure: Callable[[fx.Node], bool]) -> set[fx.Node]:
     """Nodes that depend on parameters, buffers and constants only (and on at least one of them)."""
     found: set[fx.Node] = set()
@@ -54,7 +90,7 @@ def static_nodes(graph: fx.Graph, pure: Callable[[fx.Node], bool]) -> set[fx.Nod
                 found.add(node)
         elif node.op == "get_attr":
             found.add(node)
-        elif node.op == "call_function" and pure(node):
+        elif node.op == "call_function" and pure(node) and not symbolic(node):
             inputs = node.all_input_nodes
             if all(i in free for i in inputs):
                 free.add(node)

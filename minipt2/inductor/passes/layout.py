@@ -36,8 +36,8 @@ from ...config import config
 from ...fake import FakeMode
 from ...prims import Prim, TensorMeta, kind
 from ...prims.kinds import drop_dead
-from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, numel, same_layout
-from .graphs import infer, is_prim, meta_of, output_node, prim, shape_of
+from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
+from .graphs import infer, is_prim, meta_of, numel, output_node, plain_sizes, prim, same_sizes, shape_of
 
 MAX_POOL = torch.ops.aten.max_pool2d_with_indices.default
 
@@ -95,7 +95,7 @@ def _training_wins(convolutions: list[fx.Node]) -> bool:
     for conv in convolutions:
         if not _fits(conv):
             continue
-        weight, out = shape_of(conv.args[1]), conv.meta["val"].numel()
+        weight, out = shape_of(conv.args[1]), numel(conv)
         work = out * weight[1] * weight[2] * weight[3]
         if weight[1] == 1 and conv.args[8] > 1:
             gain += 0.7 * 20 * out  # bound by memory: about 20 multiplications' time an element
@@ -103,7 +103,7 @@ def _training_wins(convolutions: list[fx.Node]) -> bool:
             gain += 0.1 * (work + 16 * out)
         else:
             gain -= (0.1 if weight[1] >= 512 else 0.02) * work
-            gain -= 90 * numel(weight)  # the weight is reordered, and its gradient back
+            gain -= 90 * numel(conv.args[1])  # the weight is reordered, and its gradient back
     return gain > 0
 
 
@@ -154,7 +154,7 @@ def _propagate(graph: fx.Graph, changed: set[fx.Node]) -> None:
 def _strides(val: Any) -> Any:
     if isinstance(val, (tuple, list)):
         return [_strides(v) for v in val]
-    return tuple(val.stride()) if hasattr(val, "stride") else None
+    return plain_sizes(val.stride()) if hasattr(val, "stride") else None
 
 
 def _result(node: fx.Node) -> Any:
@@ -185,7 +185,7 @@ def _restore_outputs(graph: fx.Graph, before: dict[fx.Node, Any]) -> None:
 
     def restored(node: fx.Node) -> fx.Node:
         val = before.get(node)
-        if not hasattr(val, "stride") or tuple(node.meta["val"].stride()) == tuple(val.stride()):
+        if not hasattr(val, "stride") or same_sizes(node.meta["val"].stride(), val.stride()):
             return node
         return prim(graph, "copy_strided", (node, tuple(val.stride())), node)
 

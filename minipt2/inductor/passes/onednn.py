@@ -25,7 +25,7 @@ from torch import fx
 from ...prims import TensorMeta
 from ...prims.kinds import drop_dead, pure
 from ...prims.meta import is_channels_last, same_layout
-from .graphs import emit, is_prim, shape_of, static_nodes
+from .graphs import emit, is_prim, likely, shape_of, static_nodes
 
 X = object()
 """Stands for the convolution's result in a pattern."""
@@ -96,7 +96,7 @@ def _replace(graph: fx.Graph, conv: fx.Node, order: dict[fx.Node, int]) -> None:
     with graph.inserting_before(root if root is not conv else conv.next):
         w = weight.meta["val"]
         packed = emit(graph, torch.ops.mkldnn._reorder_convolution_weight.default,
-                      (weight, padding, stride, dilation, groups, list(shape_of(x))), conv, TensorMeta.of(w))
+                      (weight, padding, stride, dilation, groups, list(map(likely, shape_of(x)))), conv, TensorMeta.of(w))
         geometry = (packed, bias, padding, stride, dilation, groups)
         attr = activation.attr if activation else None
         if other is None:

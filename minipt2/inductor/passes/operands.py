@@ -14,7 +14,7 @@ from __future__ import annotations
 from torch import fx
 
 from ...prims.meta import strides_in_order
-from .graphs import infer, is_prim, prim, shape_of
+from .graphs import infer, is_prim, likely, prim, same_sizes, shape_of
 
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
 
@@ -35,7 +35,9 @@ def _follow_source(copy: fx.Node) -> bool:
     x, strides = copy.args
     rank = len(strides)
     source = tuple(x.meta["val"].stride())
-    if rank < 3 or tuple(strides[-2:]) != (shape_of(copy)[-1], 1) or not 0 < source[-2] < source[-1] or 1 in shape_of(copy)[-2:]:
+    if rank < 3 or not same_sizes(strides[-2:], (shape_of(copy)[-1], 1)) or not 0 < likely(source[-2]) < likely(source[-1]):
+        return False
+    if 1 in map(likely, shape_of(copy)[-2:]):
         return False
     readers = list(copy.users)
     if not all(_read_by_products(reader, copy) for reader in readers):
@@ -56,7 +58,7 @@ def _read_by_products(reader: fx.Node, source: fx.Node) -> bool:
     if is_prim(reader, *PRODUCTS):
         return True
     if is_prim(reader, "reshape"):
-        return shape_of(reader)[-2:] == shape_of(source)[-2:] and all(_read_by_products(u, reader) for u in reader.users)
+        return same_sizes(shape_of(reader)[-2:], shape_of(source)[-2:]) and all(_read_by_products(u, reader) for u in reader.users)
     return is_prim(reader, "permute") and len(reader.args[1]) == 3 and all(is_prim(u, *PRODUCTS) for u in reader.users)
 
 
@@ -67,9 +69,11 @@ def _follow_reader(product: fx.Node) -> bool:
     while len(view.users) == 1 and is_prim(next(iter(view.users)), "reshape", "permute"):
         view = next(iter(view.users))
     stride = tuple(view.meta["val"].stride())
-    if view is product or not stride or columns < 2 or rows < 2 or stride[-1] != columns or shape_of(view)[-1] > rows:
+    if view is product or not stride or min(likely(columns), likely(rows)) < 2 or not same_sizes(stride[-1:], (columns,)):
         return False
-    if not view.users or not all(is_prim(u, "copy_strided") and u.args[1][-1] == 1 for u in view.users):
+    if likely(shape_of(view)[-1]) > likely(rows):
+        return False
+    if not view.users or not all(is_prim(u, "copy_strided") and same_sizes(u.args[1][-1:], (1,)) for u in view.users):
         return False
     graph, (a, b) = product.graph, product.args
     swap = (1, 0) if product.target.name == "mm" else (0, 2, 1)
