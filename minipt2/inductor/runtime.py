@@ -103,6 +103,10 @@ class Views:
         return views
 
 
+WIDE_FROM = 1 << 31
+"""Bytes or iterations from which on offsets have 64 bits."""
+
+
 class Plan:
     """What a graph with symbolic sizes needs for one tuple of them: bytes of arena, offsets in it (for C), views, and whether some offset
     needs 64 bits (``extents``: bytes and counts that must stay below 2**31 otherwise)."""
@@ -113,7 +117,7 @@ class Plan:
                  extents: Sequence[int] = ()):
         self.nbytes, self.views = nbytes, Views(make_views)
         self.offsets = (ctypes.c_int64 * len(offsets))(*offsets)
-        self.wide = max(extents, default=0) >= 1 << 31
+        self.wide = max(extents, default=0) >= WIDE_FROM
 
 
 class Plans:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import fields, replace
+from math import prod
 from typing import Any, Callable, Mapping, Sequence
 
 import sympy
@@ -183,7 +184,7 @@ class _Grid:
     def _reduce(self, i: Instr, mask: torch.Tensor | None) -> Any:
         kind, ref = i.args
         x = self.get(ref).broadcast_to(self.shape)
-        flat_x = x.reshape(*self.shape[: self.outer], -1)
+        flat_x = x.reshape(*self.shape[: self.outer], prod(self.shape[self.outer:]))
         shape = self.shape[: self.outer] + [1] * (self.rank - self.outer)
         if kind == "welford":
             mean = flat_x.mean(-1, keepdim=True)
