@@ -14,7 +14,7 @@ from torch import fx
 
 from .. import shapes, trace
 from ..errors import FixedSize, Unsupported
-from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable
+from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run
 from ..shapes.symint import plain
 from .dynamic import Dynamism, size_source, stride_source
 from .guard_kinds import Product
@@ -281,9 +281,10 @@ class OutputGraph:
         values, keywords = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
         try:
             with self.fake_mode:
-                if op == "call_function":
-                    return target(*values, **keywords)
-                return getattr(values[0], target)(*values[1:], **keywords)
+                function, rest = (target, values) if op == "call_function" else (getattr(values[0], target), values[1:])
+                if self._env is None:
+                    return function(*rest, **keywords)
+                return run(function, rest, keywords)
         except DataDependent as error:
             unsupported("MP102", f"{_target_name(target)} needs the tensor's data ({error})")
         except DynamicShape as error:

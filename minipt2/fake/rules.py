@@ -169,12 +169,6 @@ _rules[aten.size.default] = _rules[aten.stride.default] = _refused
 
 
 # -- the rules --------------------------------------------------------------------------------------------------------
-@rule(aten.size.default, aten.stride.default)
-def _known_sizes(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> list[int]:
-    """Asked by kernels in C++ that compute with numbers: from now on the sizes are these."""
-    return [int(n) for n in (args[0].shape if func is aten.size.default else args[0].stride())]
-
-
 @rule(aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default)
 def _lift(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     """``torch.tensor(...)``: a real tensor whose value is a fact of the program."""

@@ -14,7 +14,7 @@ from typing import Any, Callable
 import torch
 
 from .base import KnownFunctionVariable, Variable, unsupported
-from .containers import constants, fold, observed
+from .containers import constants, fold, is_none, observed
 from .numbers import NumberVariable, computed, numbers
 from .operators import binary_op, contains, format_value, is_same, text, unary_op
 
@@ -120,7 +120,7 @@ def sort_items(tx, items: list[Variable], key: Variable | None, reverse: Variabl
     """A stable sort by ``key``; comparing keys must not need tensor data."""
     import functools
 
-    keys = items if key is None or constants(key) == (None,) else [key.call(tx, [item], {}) for item in items]
+    keys = items if is_none(key) else [key.call(tx, [item], {}) for item in items]
 
     def compare(i: int, j: int) -> int:
         if binary_op(tx, "lt", keys[i], keys[j]).truth(tx):

@@ -14,7 +14,7 @@ import torch
 
 from .base import ObservedException, Variable, unsupported
 from .builtin import sort_items
-from .containers import const, constants, fold, new, observed
+from .containers import const, constants, fold, is_none, new, observed
 from .dict_views import DefaultDictVariable, MappingProxyVariable
 from .dicts import DictVariable
 from .iterators import CallableIterator, EnumerateIterator, FilterIterator, ItemsIterator, MapIterator, ZipIterator, items_of
@@ -116,7 +116,7 @@ def divmod_(tx, a, b):
 
 @handles(pow)
 def pow_(tx, base, exp, mod=None):
-    if mod is None or constants(mod) == (None,):
+    if is_none(mod):
         return binary_op(tx, "pow", base, exp)
     return fold(pow, *constants(base, exp, mod))
 
@@ -128,7 +128,7 @@ def round_(tx, number, ndigits=None):
             raise observed(TypeError, "type Tensor doesn't define __round__ method")
         extra = {} if ndigits is None else {"decimals": ndigits}
         return number.call_method(tx, "round", [], extra)
-    if isinstance(number, NumberVariable) and (ndigits is None or constants(ndigits) == (None,)):
+    if isinstance(number, NumberVariable) and (is_none(ndigits)):
         return number.unary(tx, "round")
     known = constants(number, *([ndigits] if ndigits is not None else []))
     if known is None:
@@ -143,7 +143,7 @@ def _extreme(op: str, function: Callable) -> Callable:
             if default is None:
                 raise observed(ValueError, "max() arg is an empty sequence" if op == "gt" else "min() arg is an empty sequence")
             return default
-        key = None if key is None or constants(key) == (None,) else key
+        key = None if is_none(key) else key
         if any(isinstance(item, TensorVariable) for item in items):
             return _tensor_extreme(tx, items, key)
         if key is None and any(isinstance(item, NumberVariable) for item in items) and numbers(*items) is not None:

@@ -47,6 +47,11 @@ def constants(*variables: Variable) -> tuple[Any, ...] | None:
     return values
 
 
+def is_none(var: Variable | None) -> bool:
+    """None, or an argument that was not given."""
+    return var is None or isinstance(var, ConstantVariable) and var.value is None
+
+
 def fold(function: Callable, *args: Any, **kwargs: Any) -> Variable:
     """Call a real function on constants; what it raises is the user's exception."""
     try:

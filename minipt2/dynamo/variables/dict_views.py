@@ -5,7 +5,7 @@ import collections
 import types
 
 from .base import Variable
-from .containers import ContainerVariable, constants, new, none
+from .containers import ContainerVariable, is_none, new, none
 from .dicts import DictVariable
 from .tuples import TupleVariable
 
@@ -112,7 +112,7 @@ class DefaultDictVariable(DictVariable):
 
     def getitem(self, tx, key):
         found = self.lookup(tx, key)
-        if found is None and constants(self.factory) != (None,):
+        if found is None and not is_none(self.factory):
             found = self.factory.call(tx, [], {})
             self.m___setitem__(tx, key, found)
         return found if found is not None else super().getitem(tx, key)

@@ -8,7 +8,7 @@ import itertools
 from typing import Any, Callable
 
 from .base import Variable
-from .containers import const, constants, new, none
+from .containers import const, constants, is_none, new, none
 from .iterators import (
     ChainIterator,
     CountIterator,
@@ -127,9 +127,9 @@ def zip_longest(tx, *iterables, fillvalue=None):
 def accumulate(tx, iterable, func=None, *, initial=None):
     from .builtin import binary_op
 
-    combine = (lambda a, b: binary_op(tx, "add", a, b)) if func is None or constants(func) == (None,) else (
+    combine = (lambda a, b: binary_op(tx, "add", a, b)) if is_none(func) else (
         lambda a, b: func.call(tx, [a, b], {}))
-    start = {} if initial is None or constants(initial) == (None,) else {"initial": initial}
+    start = {} if is_none(initial) else {"initial": initial}
     return over(tx, list(itertools.accumulate(items_of(tx, iterable), combine, **start)))
 
 
@@ -160,7 +160,7 @@ def groupby(tx, iterable, key=None):
 
     groups: list[tuple[Variable, list[Variable]]] = []
     for item in items_of(tx, iterable):
-        k = item if key is None or constants(key) == (None,) else key.call(tx, [item], {})
+        k = item if is_none(key) else key.call(tx, [item], {})
         if groups and binary_op(tx, "eq", groups[-1][0], k).truth(tx):
             groups[-1][1].append(item)
         else:

@@ -23,7 +23,7 @@ from typing import Any, Callable
 import torch
 
 from .base import Variable, unsupported
-from .containers import const, constants, fold, new, none, observed
+from .containers import const, constants, fold, is_none, new, none, observed
 from .dicts import DictVariable
 from .iterators import items_of
 from .itertools_functions import chain_from_iterable
@@ -318,7 +318,7 @@ def _map_structure(tx, fn: Callable[[Variable], Variable], value: Variable) -> V
 
 @handles(torch.utils._pytree.tree_map)
 def tree_map(tx, fn, tree, *rest, is_leaf=None):
-    if rest or is_leaf is not None and constants(is_leaf) != (None,):
+    if rest or not is_none(is_leaf):
         unsupported("MP303", "tree_map over several trees or with is_leaf")
     return _map_structure(tx, lambda leaf: fn.call(tx, [leaf], {}), tree)
 

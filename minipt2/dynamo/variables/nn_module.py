@@ -16,7 +16,7 @@ from ..source import AttrSource, ImportSource, ItemSource, OwnAttrSource
 from . import builder
 from .base import Variable, unsupported
 from .classes import MISSING, class_attribute, class_member, guard_lacks, lookup
-from .containers import const, constants, new, observed
+from .containers import const, is_none, new, observed
 from .lists import TupleVariable, as_index
 from .user_objects import UserObjectVariable, instance_dict
 
@@ -101,7 +101,7 @@ class NNModuleVariable(UserObjectVariable):
     def _set(self, tx, name, value):
         """``nn.Module.__setattr__``: buffers stay buffers; parameters and submodules are not replaced while tracing."""
         own = instance_dict(self.real)
-        if name in own.get("_parameters", ()) or name in own.get("_modules", ()) and not _is_none(value) or isinstance(
+        if name in own.get("_parameters", ()) or name in own.get("_modules", ()) and not is_none(value) or isinstance(
                 value, NNModuleVariable) or issubclass(value.python_type(), nn.Parameter):
             unsupported("MP202", f"setting parameter or submodule {name!r} of {self.describe()}",
                         "register parameters and modules outside the compiled code")
@@ -159,20 +159,20 @@ class NNModuleVariable(UserObjectVariable):
         for key, hook in self._hooks(tx, "_forward_pre_hooks"):
             if key in with_kwargs:
                 result = hook.call(tx, [self, tx.tuple(args), tx.dict([(const(k), v) for k, v in kwargs.items()])], {})
-                if not _is_none(result):
+                if not is_none(result):
                     positional, named = result.iterate(tx)
                     args, kwargs = positional.iterate(tx), {
                         k.as_python_constant(): v for k, v in named.pairs(tx)}
             else:
                 result = hook.call(tx, [self, tx.tuple(args)], {})
-                if not _is_none(result):
+                if not is_none(result):
                     args = result.items if isinstance(result, TupleVariable) else [result]
         out = self.getattr(tx, "forward").call(tx, list(args), dict(kwargs))
         with_kwargs = self._hook_flags("_forward_hooks_with_kwargs")
         for key, hook in self._hooks(tx, "_forward_hooks"):
             extra = [tx.dict([(const(k), v) for k, v in kwargs.items()])] if key in with_kwargs else []
             result = hook.call(tx, [self, tx.tuple(list(args)), *extra, out], {})
-            out = out if _is_none(result) else result
+            out = out if is_none(result) else result
         return out
 
     def _hook_flags(self, table: str) -> set:
@@ -281,7 +281,3 @@ def guard_no_global_hooks(tx) -> None:
             unsupported("MP307", "hooks registered for all modules", "remove global module hooks before compiling")
         tx.output.guard(ImportSource("torch.nn.modules.module", table), "EMPTY", None)
     seen[True] = True
-
-
-def _is_none(var: Variable) -> bool:
-    return constants(var) == (None,)

@@ -14,7 +14,7 @@ import torch
 
 from ..source import AnswerSource, TorchGlobalSource
 from .base import KnownFunctionVariable, Variable, unsupported
-from .containers import ContainerVariable, const, constants, fold, none, observed
+from .containers import ContainerVariable, const, constants, fold, is_none, none, observed
 from .numbers import NumberVariable, computed, numbers
 from .tensor import TensorVariable
 
@@ -291,7 +291,7 @@ def _check(error: type[Exception]) -> Callable:
         if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool):
             cond.value.node.expect_true()
         if not cond.truth(tx):
-            text = message.call(tx, [], {}) if message is not None and constants(message) != (None,) else const("")
+            text = message.call(tx, [], {}) if not is_none(message) else const("")
             raise observed(error, text)
         return none()
 
