@@ -45,7 +45,7 @@ def traced_instead(value: types.FunctionType, source) -> tuple[Any, Source | Non
     for name in ("_minipt2_inline", "__original_fn"):
         if name in value.__dict__ and source is not None:
             return value.__dict__[name], AttrSource(source, name)
-    if value.__globals__.get("__name__") == "torch._compile" and source is not None:
+    if value.__globals__.get("__name__") == "torch._compile" and source is not None and torch_function(value, source) is None:
         return value.__wrapped__, AttrSource(source, "__wrapped__")
     names = value.__code__.co_freevars
     if value.__module__ == "torch._dynamo.mutation_guard" and "init" in names:
