@@ -66,7 +66,7 @@ def of_joint(joint: fx.GraphModule, name: str = "joint", budgets: Sequence[float
                  f"{_drawing(left, right, states[0])}</div>"]
     else:
         panes = [Pane("forward", [_listed(n) for n in left]), Pane("backward", [_listed(n) for n in right])]
-    panes.append("<p class=\"mp-said\">Green: kept for the backward. Dashed yellow: computed again there. The red line is the cut.</p>")
+    panes.append("<p class=\"mp-said mp-wide\">Green: kept for the backward. Dashed yellow: computed again there. The red line is the cut.</p>")
     return Figure(name, "The joint graph and its cut.", "What the backward needs of the forward is either kept or computed again. The budget says how "
                   "much may be kept.", panes, states, "range", "memory budget", data={"bytes": totals, "saved": kept, "budgets": list(budgets)})
 
