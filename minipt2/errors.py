@@ -77,6 +77,10 @@ class PartlyWritten(Minipt2Error):
     """``__cause__`` came up when compiled code had begun to write into its inputs: it can't be run again. Not for users: they get the cause."""
 
 
+class IndexOutOfRange(IndexError, RuntimeError):
+    """Compiled code met an index outside its dimension. Of eager's kernels some raise the one, some the other."""
+
+
 class InvalidArgument(Minipt2Error, ValueError):
     """An unknown backend, mode or option; the message lists the ones that exist."""
 

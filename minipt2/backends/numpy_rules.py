@@ -10,6 +10,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
+from ..errors import IndexOutOfRange
 from ..prims.elementwise import WRONG_VALUE
 from . import numpy_conv as conv
 
@@ -127,34 +128,38 @@ def pad(x: Array, lo: Ints, hi: Ints, value: Any) -> Array:
 
 
 # ------------------------------------------------------------------ indexing
-def _corner(x: Array, dim: int, index: Array) -> Array:
-    """The part of ``x`` that an index of ``index``'s shape, over ``dim``, can reach (a view)."""
-    return x[tuple([slice(None) if d == dim else slice(0, n) for d, n in enumerate(index.shape)])]
-
-
 def _everywhere(indices: Sequence[Array | None]) -> tuple[Any, ...]:
     return tuple([slice(None) if i is None else i for i in indices])
 
 
+def _within(index: Array, size: int) -> Array:
+    """``index``, which does not count from the end here as it would for NumPy."""
+    if index.size and not 0 <= index.min() <= index.max() < size:
+        raise IndexOutOfRange(f"index out of range for a dimension of {size}")
+    return index
+
+
+def _places(x: Array, dim: int, index: Array) -> tuple[Array, ...]:  # of what ``index`` names along ``dim``
+    return tuple([_within(index, x.shape[dim]) if d == dim else at for d, at in enumerate(np.indices(index.shape, sparse=True))])
+
+
 rules.update(
-    gather=lambda x, dim, index: np.take_along_axis(_corner(x, dim, index), index, dim),
-    index_select=lambda x, dim, index: np.take(x, index, dim), index=lambda x, indices: x[_everywhere(indices)],
+    gather=lambda x, dim, index: x[_places(x, dim, index)],
+    index_select=lambda x, dim, index: np.take(x, _within(index, x.shape[dim]), dim), index=lambda x, indices: x[_everywhere(indices)],
 )
 
 
 @rule
 def scatter(x: Array, dim: int, index: Array, src: Array) -> Array:
     out = x.copy()
-    np.put_along_axis(_corner(out, dim, index), index, src, dim)
+    out[_places(x, dim, index)] = src
     return out
 
 
 @rule
 def scatter_add(x: Array, dim: int, index: Array, src: Array) -> Array:
     out = x.copy()
-    at: list[Array] = list(np.indices(index.shape, sparse=True))
-    at[dim] = index
-    np.add.at(out, tuple(at), src)
+    np.add.at(out, _places(x, dim, index), src)
     return out
 
 
@@ -177,16 +182,14 @@ _HOW: dict[str, tuple[Any, Callable[[np.dtype], Any]]] = {
 
 @rule
 def scatter_reduce(x: Array, dim: int, index: Array, src: Array, how: str, include_self: bool) -> Array:
-    out, (combine, start) = x.copy(), _HOW[how]
-    at: list[Array] = list(np.indices(index.shape, sparse=True))
-    at[dim] = index
+    out, at, (combine, start) = x.copy(), _places(x, dim, index), _HOW[how]
     if not include_self:
-        out[tuple(at)] = start(x.dtype)
-    combine.at(out, tuple(at), src[tuple(map(slice, index.shape))])
+        out[at] = start(x.dtype)
+    combine.at(out, at, src[tuple(map(slice, index.shape))])
     if how != "mean":
         return out
     count = np.full(x.shape, int(include_self))
-    np.add.at(count, tuple(at), 1)
+    np.add.at(count, at, 1)
     return (np.true_divide if x.dtype.kind == "f" else np.floor_divide)(out, np.maximum(count, 1))
 
 

@@ -247,16 +247,13 @@ class Emitter:
 
     def store_cell(self, cell: "CellVariable") -> None:
         """Store the final contents into a cell of this frame or one that exists elsewhere."""
-        if cell.name is not None:
-            if cell.contents is None:
-                self.add("DELETE_DEREF", cell.name)
-            else:
-                self(cell.contents)
-                self.add("STORE_DEREF", cell.name)
-            return
-        if cell.contents is None:
+        if cell.contents is None:  # it may be empty as it is, which DELETE_DEREF would refuse
             self(cell)
             self.add("DELETE_ATTR", "cell_contents")
+            return
+        if cell.name is not None:
+            self(cell.contents)
+            self.add("STORE_DEREF", cell.name)
             return
         self(cell.contents)
         self(cell)
@@ -269,15 +266,12 @@ class Emitter:
             self.store_attr("cell_contents")
 
     def store_global(self, f_globals: dict, name: str, value: Variable | None) -> None:
-        if f_globals is self.output.f_globals:
-            if value is None:
-                self.add("DELETE_GLOBAL", name)
-            else:
-                self(value)
-                self.add("STORE_GLOBAL", name)
+        if value is not None and f_globals is self.output.f_globals:
+            self(value)
+            self.add("STORE_GLOBAL", name)
             return
-        if value is None:
-            self.call_const(f_globals.__delitem__, [ConstantVariable(name)])
+        if value is None:  # it may have been set while tracing only
+            self.call_const(f_globals.pop, [ConstantVariable(name), ConstantVariable(None)])
         else:
             self.call_const(_global_setter(f_globals), [ConstantVariable(name), value])
         self.pop()

@@ -295,6 +295,8 @@ class OutputGraph:
         except Unsupported:
             raise
         except Exception as error:  # the user's own mistake, most likely: run there, eager raises it with the user's line
+            if "data is not allocated yet" in str(error):  # what a meta tensor says when C++ reads it
+                unsupported("MP102", f"{_target_name(target)} needs the tensor's data")
             raise Unsupported("MP308", f"{_target_name(target)} failed while tracing: {type(error).__name__}: {error}") from error
 
     def getitem(self, node: fx.Node, index: int) -> fx.Node:

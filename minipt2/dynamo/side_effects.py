@@ -6,10 +6,12 @@ Upstream: ``torch/_dynamo/side_effects.py``.
 """
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Unsupported
 from .variables.base import MutableState, Variable
+from .variables.constant import ConstantVariable
 
 if TYPE_CHECKING:
     from .emit import Emitter
@@ -136,13 +138,19 @@ class SideEffects:
     def _emit_attr(self, cg: "Emitter", var: Variable, name: str, value: Any) -> None:
         if value is self.DELETED:
             if not is_new(var):
-                cg(var)
-                cg.add("DELETE_ATTR", name)
+                cg.call_const(forget_attribute, [var, ConstantVariable(name)])
+                cg.pop()
             return
         cg(value)
         cg(var)
         store = getattr(var, "emit_store_attr", None)
         store(cg, name) if store is not None else cg.store_attr(name)
+
+
+def forget_attribute(obj: Any, name: str) -> None:
+    """Run after a graph: delete an attribute that may have been set while tracing only."""
+    with contextlib.suppress(AttributeError):
+        delattr(obj, name)
 
 
 def is_new(var: Variable) -> bool:

@@ -20,6 +20,7 @@ from .borrowed import run_borrowed
 from .data import RULES as DATA, mask_indices
 from .families import Irregular, family_of, adjacent_index
 from .images import batch_norm
+from .overlap import refuse_partial_overlap, writes_elementwise
 from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor
 from .views import VIEWS, has_symbols
 
@@ -38,6 +39,11 @@ def rule(*overloads: OpOverload) -> Callable[[Rule], Rule]:
 
 def handler_of(func: OpOverload) -> Rule:
     """How ``func`` is run on fake tensors."""
+    rule = _rule_of(func)
+    return _refusing_overlap(rule) if isinstance(func, OpOverload) and writes_elementwise(func) else rule
+
+
+def _rule_of(func: OpOverload) -> Rule:
     if func in _rules:
         return _rules[func]
     if not isinstance(func, OpOverload) or func.namespace not in ("aten", "prim"):
@@ -58,6 +64,13 @@ def handler_of(func: OpOverload) -> Rule:
     general = _no_operands if not _has_tensors(func) else _meta
     special = family_of(func)
     return _first(special, general) if special is not None else general
+
+
+def _refusing_overlap(rule: Rule) -> Rule:
+    def handler(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+        refuse_partial_overlap(args[0], (args[1:], kwargs))
+        return rule(mode, func, args, kwargs)
+    return handler
 
 
 def _first(special: Rule, general: Rule) -> Rule:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
-from ..errors import PartlyWritten
+from ..errors import IndexOutOfRange, PartlyWritten
 from ..prims.elementwise import WRONG_VALUE
 
 Pointers = ctypes.c_void_p
@@ -192,7 +192,7 @@ def shifted(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...]
 def fail(error: int) -> None:
     """Raise what eager raises, for the bits a kernel has set: an index outside its dimension, a value of no meaning, an integer division by zero."""
     if error & BAD_INDEX:
-        fault: Exception = IndexError("index out of range in self")
+        fault: Exception = IndexOutOfRange("index out of range in self")
     else:
         fault = RuntimeError(WRONG_VALUE if error & BAD_VALUE else "ZeroDivisionError")
     if error & WRITTEN:

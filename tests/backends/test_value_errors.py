@@ -194,3 +194,25 @@ def test_a_failure_after_inputs_were_written_keeps_its_type():
     with pytest.raises(IndexError):
         f(torch.randn(8, 4), torch.full((8,), 9))
     assert norm.num_batches_tracked == 1
+
+
+OUT_OF_RANGE = {
+    "gather": lambda x, i: torch.gather(x, 0, i), "scatter": lambda x, i: torch.scatter(x, 0, i, 1.0),
+    "scatter_add": lambda x, i: x.scatter_add(0, i, torch.ones(2, 3)), "index_select": lambda x, i: torch.index_select(x, 0, i[0]),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(0, i, x, "amax"), "embedding": lambda x, i: torch.nn.functional.embedding(i, x),
+}
+
+
+@pytest.mark.parametrize("backend", ["inductor", "numpy"])
+@pytest.mark.parametrize("bad", [-1, 2])
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_indices_out_of_range(name, bad, backend, fresh):
+    """What eager's kernel raises, IndexError or RuntimeError; negative indices do not count from the end, written inputs or not."""
+    def f(x, i):
+        x.mul_(2)
+        return OUT_OF_RANGE[name](x, i) * 2
+    index = torch.tensor([[0, bad, 1], [0, 0, 0]])
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        f(torch.ones(2, 3), index)
+    with pytest.raises(expected.type, match="index"):
+        minipt2.compile(f, backend=backend)(torch.ones(2, 3), index)

@@ -69,12 +69,25 @@ def distribution(x):
     return d.probs, d.log_prob(torch.ones_like(x)), d.entropy()
 
 
-WHOLE = [variable, rows, written_rows, rows_given, shared_array, identities, scripted_if_tracing, moving_average, made_for_the_class, distribution]
+def covariances(x):
+    return torch.cov(x), torch.cov(x[0]), torch.cov(x, correction=0), torch.corrcoef(x * x), torch.corrcoef(x[0])
+
+
+def of_complex_numbers(x):
+    z = torch.complex(x * x, x)
+    return torch.cov(z), torch.corrcoef(z)
+
+
+def combined(x):
+    return torch.combinations(x[0]), torch.combinations(x[1], 3), torch.combinations(x[2], 2, with_replacement=True), torch.combinations(x[0], 4)
+
+
+WHOLE = [covariances, of_complex_numbers, combined, variable, rows, written_rows, rows_given, shared_array, identities, scripted_if_tracing, moving_average, made_for_the_class, distribution]
 
 
 @pytest.mark.parametrize("fn", WHOLE, ids=lambda fn: fn.__name__)
 def test_in_one_graph(fn, fresh):
-    check(fn, MATRIX, fullgraph=True, backend="aot_eager")
+    check(fn, MATRIX, fullgraph=True, backend="aot_eager", tolerance=1e-5)
     check(fn, MATRIX.double() if fn is not identities else MATRIX.clone(), grad=False, backend="aot_eager")
 
 
@@ -184,6 +197,7 @@ def test_packed_sequences_go_through_breaks(fresh):
         return out * 2, lengths
     check(f, MATRIX, backend="aot_eager")
     assert "MP103" in str(minipt2.explain(f, backend="eager")(MATRIX))
+    check(lambda x: torch.tensor_split(x, torch.tensor([1, 2]))[1] + 1, MATRIX, backend="eager")
 
 
 def test_unbound_variables_of_resumed_code(fresh):
@@ -236,3 +250,58 @@ def test_modules_made_in_code_after_torch_compile_was_used():
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
+
+
+class Bag:
+    pass
+
+
+def test_what_is_set_and_deleted_again_was_never_there(fresh):
+    bag, net = Bag(), nn.Linear(3, 3)
+
+    def f(x):
+        global set_and_deleted
+        bag.extra = net.extra = set_and_deleted = x
+        inner = x * 2
+        use = lambda: inner  # noqa: E731
+        y = use() + 1
+        del bag.extra, net.extra, set_and_deleted, inner
+        return y
+    check(f, MATRIX, fullgraph=True, backend="eager")
+    assert vars(bag) == {} and not hasattr(net, "extra") and "set_and_deleted" not in globals()
+    bag.extra = 1
+    check(f, MATRIX, calls=1, fullgraph=True, backend="eager")
+    assert vars(bag) == {}
+
+
+REFUSED = {
+    "an element": lambda a: a.add_(a[0]), "shifted": lambda a: a[1:].mul_(a[:-1]), "turned": lambda a: a.view(2, 2).add_(a.view(2, 2).t()),
+    "copied": lambda a: a[1:].copy_(a[:-1]), "compared": lambda a: a.eq_(a[:1]), "one of one": lambda a: a[:1].add_(a[0]), "augmented": lambda a: a.__iadd__(a[1]),
+}
+ACCEPTED = {
+    "itself": lambda a: a.add_(a), "the same view": lambda a: a[:2].add_(a[:2]), "apart": lambda a: a[:2].add_(a[2:]),
+    "interleaved": lambda a: a[::2].add_(a[1::2]), "a number": lambda a: a.fill_(a[0]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_overlapping_writes_are_refused_as_in_eager(name, fresh):
+    def f(x):
+        a = x * 2
+        REFUSED[name](a)
+        return a
+    messages = []
+    for call in (f, minipt2.compile(f)):
+        with pytest.raises(RuntimeError, match="refer to a single memory location") as raised:
+            call(torch.arange(4.0))
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_other_writes_are_not(name, fresh):
+    def f(x):
+        a = x * 2
+        ACCEPTED[name](a)
+        return a
+    check(f, torch.arange(4.0), fullgraph=True, backend="aot_eager")

@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from . import constructors, torch_functions  # noqa: F401 (constructors fills the handlers of torch_functions)
+from . import torch_functions
 from .base import Variable, unsupported
 from .classes import ClassVariable, class_member, is_exception, lookup, note_class_source, user_defined
 from .containers import ContainerVariable, constants, fold, new, observed

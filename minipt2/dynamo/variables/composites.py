@@ -1,0 +1,62 @@
+"""Operators made of others that look at data on the way (to warn, or to choose): written out without that, and traced.
+
+Upstream: ``torch/_dynamo/polyfills``.
+"""
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from ..skip import transparent_code
+from .base import unsupported
+from .functions import UserFunctionVariable
+from .torch_functions import handles
+
+
+def covariance(x: torch.Tensor, correction: int) -> torch.Tensor:
+    """``torch.cov`` without weights: rows are variables, columns observations."""
+    rows = x.reshape(1, -1) if x.dim() < 2 else x
+    centred = rows - rows.mean(1, True) if rows.is_floating_point() or rows.is_complex() else rows - rows.sum(1, True) / rows.shape[1]
+    return (centred @ centred.t().conj() / max(rows.shape[1] - correction, 0)).squeeze()
+
+
+def correlation(x: torch.Tensor) -> torch.Tensor:
+    """``torch.corrcoef``."""
+    c = covariance(x, 1)
+    if c.dim() == 0:
+        return c / c
+    spread = (c.diag().real if c.is_complex() else c.diag()).sqrt()
+    c = c / spread.view(-1, 1) / spread.view(1, -1)
+    return torch.complex(c.real.clamp(-1, 1), c.imag.clamp(-1, 1)) if c.is_complex() else c.clamp(-1, 1)
+
+
+for _fn in (covariance, correlation):
+    transparent_code(_fn.__code__)
+
+
+@handles(torch.cov)
+def cov(tx, x, correction=None, fweights=None, aweights=None):
+    correction = correction if correction is not None else tx.constant(1)
+    if any(w is not None and not (w.is_constant() and w.as_python_constant() is None) for w in (fweights, aweights)):
+        unsupported("MP102", "torch.cov with weights checks them", "compute it outside the compiled code, or weight the data")
+    if x.value.dim() > 2 or x.value.numel() == 0 or x.value.dtype is torch.bool:
+        return tx.output.call(tx, torch.cov, [x], {"correction": correction})  # eager's error
+    return UserFunctionVariable(covariance).call(tx, [x, correction], {})
+
+
+@handles(torch.corrcoef)
+def corrcoef(tx, input):  # noqa: A002 (torch's name)
+    if input.value.dim() > 2 or input.value.numel() == 0 or input.value.dtype is torch.bool:
+        return tx.output.call(tx, torch.corrcoef, [input], {})
+    return UserFunctionVariable(correlation).call(tx, [input], {})
+
+
+@handles(torch.combinations)
+def combinations(tx, input, r=None, with_replacement=None):  # noqa: A002
+    r = 2 if r is None else r.as_python_constant()
+    choose = itertools.combinations_with_replacement if with_replacement is not None and with_replacement.truth(tx) else itertools.combinations
+    if input.value.dim() != 1 or r < 1 or type(input.value.shape[0]) is not int:
+        unsupported("MP103", "torch.combinations of something other than a row", "use torch.cartesian_prod or indices")
+    places = torch.tensor(list(choose(range(input.value.shape[0]), r)), dtype=torch.int64).reshape(-1, r)
+    return input.call_method(tx, "__getitem__", [tx.output.literal_tensor(places)], {})
