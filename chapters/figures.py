@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import minipt2
+from chapters import buckets
 from minipt2 import models
 from minipt2.report import figures
 from minipt2.report.figures import Figure
@@ -130,6 +131,12 @@ def _number_line() -> Figure:
                                    ("n <= 16", lambda n: bool(n <= 16)), ("2 * n < 40", lambda n: bool(2 * n < 40)), ("n > 4", lambda n: bool(n > 4))])
 
 
+def _timeline() -> Figure:
+    model = models.build("resnet18", "bench")
+    gradients = buckets.ready_order(model, models.inputs("resnet18", "small"), models.loss, 0.1)
+    return buckets.timeline(gradients, [2**k for k in range(16, 27)], 0.25e9, 0.5e-3)
+
+
 def _rounds() -> Figure:
     x = torch.randn(256, 1024)
     fused = minipt2.compile(softmax_of)
@@ -138,7 +145,8 @@ def _rounds() -> Figure:
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "pipeline": _pipeline, "stepper": _stepper, "stepper-break": _break, "guards": _guards, "joint": _joint, "decompose": _decompose,
-    "census": _census, "fusion": _fusion, "code": _code, "number-line": _number_line, "rounds": _rounds,
+    "census": _census, "fusion": _fusion, "code": _code, "number-line": _number_line, "timeline": _timeline,
+    "rounds": _rounds,
 }
 
 
