@@ -23,6 +23,7 @@ from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
 from ..errors import Unsupported
+from ..exercise import exercise
 from ..fake import FakeTensor
 from ..prims.meta import dims_by_stride, is_dense, same_layout, strides_in_order
 from ..shapes.known import same, same_all
@@ -250,8 +251,10 @@ class _Functionalizer:
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
+    @exercise("3.2")
     def write(self, node: fx.Node, value: fx.Node) -> None:
         """``node``'s storage now holds ``value`` where ``node`` looks."""
+        # >>> 3.2
         root = self.root.get(node, node)
         if node is root:
             value = self.restride(value, node)  # never a placeholder, of whose storage it may be a part: see shift
@@ -272,6 +275,7 @@ class _Functionalizer:
             self.as_of[node] = self.writes_to[root]
             return
         self.writes_to[root] = self.as_of[root] = self.writes_to.get(root, 0) + 1
+        # <<< 3.2
 
     def overlapping_above(self, node: fx.Node) -> bool:
         """Whether one element of memory stands more than once in some view around ``node`` (``expand``, ``unfold``)."""

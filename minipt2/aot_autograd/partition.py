@@ -165,12 +165,14 @@ def partition(joint: fx.GraphModule, kind: Kind = prims_kind) -> tuple[fx.GraphM
     return split(joint, choose_saved(joint, kind))
 
 
+@exercise("3.3")
 def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph of ``joint`` when ``saved`` is kept in between.
 
     Forward: the primals -> ``(*outputs, *saved)``. Backward: ``(*symbols, *saved, *tangents) -> grads``, with everything else it needs
     computed again; ``symbols`` are all primals that are symbolic numbers. Both list ``saved`` in the order of the joint graph. ``meta["outputs"]`` of the forward counts its real outputs.
     """
+    # >>> 3.3
     outputs, grads = output_node(joint.graph).args[0]
     order = [n for n in joint.graph.nodes if n in saved]
     given = [n for n in joint.graph.nodes if n.meta.get("tangent")]
@@ -185,6 +187,7 @@ def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, f
     forward = LazyGraphModule(joint, forward_graph)
     forward.meta["outputs"] = len(outputs)
     return forward, _backward_module(joint, [*symbol_inputs(joint.graph), *order, *given], backward, grads)
+    # <<< 3.3
 
 
 def _own_copy(graph: fx.Graph, node: fx.Node) -> fx.Node:

@@ -19,6 +19,7 @@ from torch import fx
 from .. import trace as events
 from ..config import config
 from ..errors import Minipt2Error, PartlyWritten, Unsupported, warn
+from ..exercise import exercise
 from ..prims.core import TensorMeta
 from ..prims.meta import same_layout
 from .joint import Output
@@ -179,7 +180,10 @@ class Compiled(torch.autograd.Function):
     """Binds a compiled forward and backward together: ``Compiled.apply(plan, *args)`` -> the plan's values."""
 
     @staticmethod
+    @exercise("3.5")
     def forward(ctx: Any, plan: Plan, *args: Any) -> tuple:
+        """Run the forward graph and save what the backward needs, through autograd so that writes to it are noticed."""
+        # >>> 3.5
         results = plan.run(args)
         saved = [args[i] if is_input else results[i] for is_input, i in plan.saved]
         ctx.save_for_backward(*saved, *(results[i].detach() for i in plan.witnesses))
@@ -189,9 +193,13 @@ class Compiled(torch.autograd.Function):
         if plan.frozen:
             ctx.mark_non_differentiable(*(results[i] for i in plan.frozen))
         return tuple(results[:plan.count])
+        # <<< 3.5
 
     @staticmethod
+    @exercise("3.5")
     def backward(ctx: Any, *tangents: torch.Tensor | None) -> tuple:
+        """Run the backward graph on the saved tensors and the tangents (None where an output was not used)."""
+        # >>> 3.5
         plan: Plan = ctx.plan
         if ctx.remembered is not None and torch.is_grad_enabled():  # create_graph=True
             return (None, *plan.again.gradients(ctx.remembered, ctx.needs_input_grad[1:], tangents))
@@ -212,6 +220,7 @@ class Compiled(torch.autograd.Function):
         if twice:
             grads = OnlyOnce.apply(torch.empty(0, requires_grad=True), *grads)
         return (None, *grads)
+        # <<< 3.5
 
 
 def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:

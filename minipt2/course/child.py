@@ -24,6 +24,7 @@ import torch
 from .. import inductor  # noqa: F401
 from ..backends import stored  # noqa: F401
 from ..config import config
+from ..errors import BackendError
 from . import tasks
 from .bind import BadAnswer, Calls, bind
 from .checks import Wrong
@@ -67,7 +68,7 @@ def kind_of(error: BaseException, number: str) -> str:
         return "wrong value"
     if isinstance(error, MemoryError) or "allocate memory" in text:
         return "out of memory"
-    if type(error).__name__ == "CompileError":
+    if isinstance(error, BackendError) and "the C compiler failed" in text:
         return "compiler error"
     return "raised"
 
@@ -112,7 +113,7 @@ class Plugin:
         """Internal faults raise instead of falling back to eager, and no test sees what another compiled."""
         import minipt2
         minipt2.reset()
-        with config.patch(raise_internal_errors=True):
+        with config.patch(raise_internal_errors=True, disk_cache=False):
             yield
 
 

@@ -13,6 +13,7 @@ import weakref
 from types import CodeType
 from typing import Any, Callable, Iterable, Sequence
 
+from ..exercise import exercise
 from .bytecode import Instruction, assemble, clone, liveness, ops
 from .per_code import PerCode
 from .translator import program_of
@@ -93,7 +94,10 @@ def _in_original(code: CodeType, at: int) -> tuple[CodeType, int]:
     return code, at
 
 
+@exercise("1.5")
 def _make(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) -> CodeType:
+    """The code that ``split`` describes: the stack put back, then a jump to instruction number ``at``."""
+    # >>> 1.5
     body, new = clone(program_of(code).instructions)
     target = body[at]
     free = tuple(dict.fromkeys((*code.co_cellvars, *code.co_freevars)))
@@ -116,6 +120,7 @@ def _make(code: CodeType, at: int, nulls: Sequence[bool], names: Sequence[str]) 
     places = [number.get(instr) for instr in kept]
     _origins(made).append((weakref.ref(code), places if len(program_of(made).instructions) == len(places) else None))
     return made
+    # <<< 1.5
 
 
 def calls_super(code: CodeType) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Iterable
 
 from .. import trace
 from ..errors import Unsupported, UserFrame
+from ..exercise import exercise
 from .bytecode import Instruction, decode
 from .per_code import PerCode
 from .skip import check_inline, is_hidden
@@ -90,12 +91,16 @@ class Translator:
     def pop(self) -> Variable:
         return self.stack.pop()
 
+    @exercise("1.2")
     def popn(self, n: int) -> list[Variable]:
+        """Take the top ``n`` values, the deepest first."""
+        # >>> 1.2
         if n == 0:
             return []
         values = self.stack[-n:]
         del self.stack[-n:]
         return values
+        # <<< 1.2
 
     def jump(self, target: Instruction) -> None:
         self.pc = self.program.index[target]
@@ -111,7 +116,10 @@ class Translator:
             self.output.tx = outer
         return self.returned if self.returned is not None else self.yielded
 
+    @exercise("1.2")
     def step(self) -> None:
+        """Run one instruction; an exception of the traced program goes to its handler."""
+        # >>> 1.2
         pc = self.pc
         self.current = instr = self.program.instructions[pc]
         self.pc = pc + 1
@@ -120,9 +128,12 @@ class Translator:
             self.program.handlers[pc](self, instr)
         except ObservedException as error:
             self.unwind(instr, error)
+        # <<< 1.2
 
+    @exercise("1.2")
     def unwind(self, instr: Instruction, error: ObservedException) -> None:
         """Send a traced exception to the instruction's handler, or out of the frame."""
+        # >>> 1.2
         handler = instr.handler
         if instr.op != "RERAISE":
             self.raise_step = self.output.step
@@ -137,6 +148,7 @@ class Translator:
             self.push(ConstantVariable(instr.offset))
         self.push(error.value)
         self.jump(handler.target)
+        # <<< 1.2
 
     def being_handled(self) -> Variable | None:
         """The exception that a bare ``raise`` would raise again."""

@@ -7,6 +7,7 @@ import opcode
 from types import CodeType
 from typing import Iterator
 
+from ...exercise import exercise
 from .dialect import ARITHMETIC, COMPARISONS, current
 from .exception_table import read_exception_table
 from .instructions import Handler, Instruction, Position
@@ -75,8 +76,10 @@ def local_names(code: CodeType) -> list[str]:
     return [*variables, *(name for name in code.co_cellvars if name not in variables), *code.co_freevars]
 
 
+@exercise("1.1")
 def _units(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
     """(start, offset past the caches, opcode, number) with ``EXTENDED_ARG`` gathered in."""
+    # >>> 1.1
     data = code.co_code
     offset = start = extended = 0
     while offset < len(data):
@@ -88,6 +91,7 @@ def _units(code: CodeType) -> Iterator[tuple[int, int, int, int]]:
         offset += 2 * CACHES[op]
         yield start, offset, op, arg
         start, extended = offset, 0
+    # <<< 1.1
 
 
 def _read(code: CodeType) -> tuple[list[Instruction], dict[int, Instruction]]:
@@ -170,7 +174,10 @@ def _split(instr: Instruction, number: int, slots: list[str], consts: tuple) -> 
     return follower
 
 
+@exercise("1.1")
 def _attach_handlers(instructions: list[Instruction], at: dict[int, Instruction], code: CodeType) -> None:
+    """The entries of the exception table as handlers of the instructions that they cover."""
+    # >>> 1.1
     entries = read_exception_table(code.co_exceptiontable)
     if not entries:
         return
@@ -183,10 +190,13 @@ def _attach_handlers(instructions: list[Instruction], at: dict[int, Instruction]
             return
         if instr.offset >= entries[k][0]:
             instr.handler = handlers[k]
+    # <<< 1.1
 
 
+@exercise("1.1")
 def _fold(instructions: list[Instruction]) -> list[Instruction]:
     """Make one instruction of those that are one step on another CPython; the first object stays, as jumps point to it."""
+    # >>> 1.1
     targets = {i.target for i in instructions if i.target is not None}
     out: list[Instruction] = []
     k = 0
@@ -203,6 +213,7 @@ def _fold(instructions: list[Instruction]) -> list[Instruction]:
         out.append(instr)
         k += n
     return out
+    # <<< 1.1
 
 
 def _follows(instructions: list[Instruction], k: int, *ops: str) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
+from ...exercise import exercise
 from .decode import CELL_OPS, LOCAL_OPS
 from .instructions import Instruction
 
@@ -10,12 +11,14 @@ WRITES = frozenset({"STORE_FAST", "LOAD_FAST_AND_CLEAR", "MAKE_CELL"})
 LEAVE = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP", "JUMP_NO_INTERRUPT"})
 
 
+@exercise("1.6")
 def liveness(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
     """For each instruction, the names of locals, cells and free variables that it or a successor may still read.
 
     A cell is live before anything that touches it (a store into a cell needs the cell). Inside a ``try`` what the
     handler reads is live throughout, as any instruction may raise.
     """
+    # >>> 1.6
     names = {i.arg: 0 for i in instructions if i.op in LOCAL_OPS or i.op in CELL_OPS}
     bit = {name: 1 << k for k, name in enumerate(names)}
     place = {instr: k for k, instr in enumerate(instructions)}
@@ -40,3 +43,4 @@ def liveness(instructions: Sequence[Instruction]) -> list[frozenset[str]]:
                 changed = True
     sets = {mask: frozenset(name for name, b in bit.items() if mask & b) for mask in set(live)}
     return [sets[mask] for mask in live[:-1]]
+    # <<< 1.6

@@ -1,6 +1,7 @@
 """Jumps, loops, returning and yielding."""
 from __future__ import annotations
 
+from ...exercise import exercise
 from ..variables.base import ObservedException, unsupported
 from ..variables.constant import ConstantVariable
 from ..variables.iterators import iter_of
@@ -17,18 +18,25 @@ def pop_jump_if(tx, instr) -> None:
     jump_if(tx, instr, instr.op == "POP_JUMP_IF_TRUE")
 
 
+@exercise("1.3")
 def jump_if(tx, instr, want: bool) -> None:
     """Follow the branch that the (Python) value on top decides; a tensor's value breaks the graph."""
+    # >>> 1.3
     if tx.pop().truth(tx) is want:
         tx.jump(instr.target)
+    # <<< 1.3
 
 
 @op("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+@exercise("1.3")
 def jump_if_or_pop(tx, instr) -> None:
+    """As ``jump_if``, but a value that decides for the jump stays on the stack."""
+    # >>> 1.3
     if tx.stack[-1].truth(tx) is (instr.op == "JUMP_IF_TRUE_OR_POP"):
         tx.jump(instr.target)
     else:
         tx.pop()
+    # <<< 1.3
 
 
 @op("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE")
@@ -46,7 +54,10 @@ def get_iter(tx, instr) -> None:
 
 
 @op("FOR_ITER")
+@exercise("1.3")
 def for_iter(tx, instr) -> None:
+    """Push the next item of the iterator on top; at its end pop it and leave the loop."""
+    # >>> 1.3
     try:
         tx.push(tx.stack[-1].next(tx))
     except ObservedException as error:
@@ -54,6 +65,7 @@ def for_iter(tx, instr) -> None:
             raise
         tx.pop()
         tx.jump(instr.target)
+    # <<< 1.3
 
 
 @op("RETURN_VALUE")

@@ -9,6 +9,7 @@ import inspect
 import types
 from typing import TYPE_CHECKING, Any
 
+from ...exercise import exercise
 from .base import Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
@@ -287,11 +288,13 @@ class ContextExitVariable(Variable):
         cg.enter_context(self.context)
 
 
+@exercise("1.4")
 def bind_arguments(tx: "Translator", fn: Any, args: list[Variable], kwargs: dict[str, Variable]) -> dict[str, Variable]:
     """Python's argument binding on variables: parameter name -> variable; a mismatch is the traced program's TypeError.
 
     ``fn`` has ``get_code``, ``default_names``, ``default`` and ``kwdefault``. ``*args`` becomes a tuple, ``**kwargs`` a dict.
     """
+    # >>> 1.4
     code = fn.get_code()
     names = code.co_varnames
     npos, nkw = code.co_argcount, code.co_kwonlyargcount
@@ -317,10 +320,13 @@ def bind_arguments(tx: "Translator", fn: Any, args: list[Variable], kwargs: dict
     if varkw:
         bound[names[rest]] = tx.dict([(tx.constant(k), v) for k, v in extra.items()])
     return bound
+    # <<< 1.4
 
 
+@exercise("1.4")
 def _fill_defaults(tx: "Translator", fn: Any, bound: dict[str, Variable]) -> None:
     """Give parameters that got no argument their defaults; one without is a TypeError."""
+    # >>> 1.4
     code = fn.get_code()
     npos = code.co_argcount
     ndefaults, kwdefaults = fn.default_names()
@@ -333,3 +339,4 @@ def _fill_defaults(tx: "Translator", fn: Any, bound: dict[str, Variable]) -> Non
             bound[name] = fn.kwdefault(tx, name)
         else:
             raise observed(TypeError, f"{code.co_qualname}() missing required argument: {name!r}")
+    # <<< 1.4

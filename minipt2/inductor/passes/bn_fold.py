@@ -20,14 +20,17 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...exercise import exercise
 from ...prims.kinds import drop_dead, pure
 from .graphs import is_prim, prim, shape_of, static_nodes
 
 Operand = Any  # a (channels,) node or a number
 
 
+@exercise("2.5")
 def fold_conv_bn(gm: fx.GraphModule) -> int:
     """Rewrite ``gm`` in place; returns how many convolutions took something in. Weights must be placeholders with ``meta["static"]``."""
+    # >>> 2.5
     static = static_nodes(gm.graph, pure)
     folded = 0
     for conv in list(gm.graph.nodes):
@@ -39,6 +42,7 @@ def fold_conv_bn(gm: fx.GraphModule) -> int:
     if folded:
         drop_dead(gm.graph)
     return folded
+    # <<< 2.5
 
 
 def _foldable(conv: fx.Node, static: set[fx.Node]) -> bool:
@@ -47,8 +51,10 @@ def _foldable(conv: fx.Node, static: set[fx.Node]) -> bool:
             and conv.meta["val"].dtype in (torch.float32, torch.float64))  # in bf16 eager rounds between the two
 
 
+@exercise("2.5")
 def _affine_chain(conv: fx.Node, static: set[fx.Node]) -> list[tuple[fx.Node, str, Operand, bool]]:
     """(node, op, operand, operand stands first) of each affine step; every value but the last has one reader."""
+    # >>> 2.5
     chain, value = [], conv
     while len(value.users) == 1:
         user = next(iter(value.users))
@@ -61,6 +67,7 @@ def _affine_chain(conv: fx.Node, static: set[fx.Node]) -> list[tuple[fx.Node, st
         chain.append((user, user.target.name, operand, first))
         value = user
     return chain
+    # <<< 2.5
 
 
 def _per_channel(operand: Any, static: set[fx.Node]) -> Operand | None:
@@ -109,8 +116,10 @@ def _keep_stack(node: fx.Node, conv: fx.Node) -> None:
     node.meta["stack"] = conv.meta.get("stack", ())
 
 
+@exercise("2.5")
 def _step(graph: fx.Graph, like: fx.Node, op: str, operand: Operand, first: bool, scale: Operand, shift: Operand) -> tuple[Operand, Operand]:
     """scale * y + shift, after one more step."""
+    # >>> 2.5
     def apply(name: str, a: Operand, b: Operand) -> Operand:
         if isinstance(a, fx.Node) or isinstance(b, fx.Node):
             if name == "mul" and (a == 1.0 or b == 1.0):
@@ -131,6 +140,7 @@ def _step(graph: fx.Graph, like: fx.Node, op: str, operand: Operand, first: bool
     if first:  # operand - value
         return apply("mul", scale, -1.0), apply("sub", operand, shift)
     return scale, apply("sub", shift, operand)
+    # <<< 2.5
 
 
 
