@@ -1,8 +1,11 @@
+import re
+
 import pytest
 import torch
 from torch import nn
 
 import minipt2
+from minipt2 import trace
 from minipt2.course.checks import same
 from minipt2.inductor.passes import bn_fold  # noqa: F401
 
@@ -46,7 +49,14 @@ def test_a_second_reader_keeps_the_convolution():
         def forward(self, x):
             y = self.conv(x)
             return self.norm(y) + y.relu()
-    compiled_close(Both().eval(), torch.randn(2, 3, 6, 6))
+    texts = []
+    stop = trace.subscribe(lambda stage, name, text: texts.append(text) if name.endswith(".py") else None, "code")
+    try:
+        compiled_close(Both().eval(), torch.randn(2, 3, 6, 6))
+    finally:
+        stop()
+    calls = re.findall(r"^ .*= .*convolution\w*\(", texts[0], re.M)
+    same(len(calls), 1, where="convolutions in the generated code")
 
 
 def test_any_affine_chain():

@@ -52,7 +52,7 @@ def test_brute_force():
     rng = random.Random(7)
     for number in range(40):
         joint, price, again = joint_graph(rng)
-        candidates = [n for n in joint.graph.nodes if n in price]
+        candidates = list(price)
         best = min(total(joint, set(chosen), price, again)
                    for size in range(len(candidates) + 1) for chosen in itertools.combinations(candidates, size))
         found = min_cut(joint, price.__getitem__, lambda n: again[n])

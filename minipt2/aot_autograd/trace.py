@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..errors import Unsupported
+from ..exercise import exercise
 from ..fake import FakeMode, FakeTensor, run
 from ..prims.lazy import LazyGraphModule
 from ..prims.meta import contiguous_strides, is_dense
@@ -263,8 +264,10 @@ class Tracer(TorchDispatchMode):
         with torch.enable_grad():
             return _NoLeaf.apply(value), value
 
+    @exercise("3.1")
     def backward(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
         """Run autograd from ``outputs`` with fresh placeholders as tangents; the gradient of each input or ``None``."""
+        # >>> 3.1
         wanted = [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
         tangents = []
         for i, out in enumerate(outputs):
@@ -280,6 +283,7 @@ class Tracer(TorchDispatchMode):
         finally:
             self._backward = False
         return [next(found) if isinstance(t, torch.Tensor) and t.requires_grad else None for t in self.leaves]
+        # <<< 3.1
 
     def active(self) -> "_Active":
         """Context in which operators are made fake and recorded."""

@@ -16,6 +16,7 @@ from torch import fx
 from .. import trace
 from ..errors import Unsupported
 from ..aot_autograd.sizes import layouts
+from ..exercise import exercise
 from ..prims import Prim, copy_strided
 from ..prims.kinds import pure
 from ..shapes.known import symbolic
@@ -28,12 +29,14 @@ DTYPES = {getattr(torch, name): np.dtype(name) for name in
 DTYPES[torch.bfloat16] = np.dtype("float32")  # NumPy has none: kept in float32, every result rounded
 
 
+@exercise("9.5")
 def lower(gm: fx.GraphModule, xs: Sequence[Any]) -> Run:
     """A function ``run(args: list[Tensor]) -> list[Tensor]`` that computes ``gm``, a graph of prims, with NumPy.
 
     Results have the strides that the graph records and share no memory with the inputs. ``xs`` (the example inputs) are not read: every
     node says its shape and dtype. Raises Unsupported with the list of everything in ``gm`` that there is no rule for.
     """
+    # >>> 9.5
     _check(gm)
     look = layouts(gm)
     nodes = list(gm.graph.nodes)
@@ -58,6 +61,7 @@ def lower(gm: fx.GraphModule, xs: Sequence[Any]) -> Run:
         return returned
 
     return run
+    # <<< 9.5
 
 
 def _check(gm: fx.GraphModule) -> None:

@@ -80,7 +80,7 @@ def _function(namespace: dict[str, Any], target: str) -> Callable[..., Any]:
 
 def bind(task: Task, path: Path) -> Calls:
     """Load ``path`` and replace the functions of ``task`` by it. Raises whatever the file raises, and BadAnswer."""
-    importlib.import_module(task.module)
+    home = importlib.import_module(task.module)
     originals = {fn.__qualname__: fn for fn in marked.get(task.id, ())}
     module, calls, tree = load(task, path), Calls(), ast.parse(path.read_text())
     skip.treat_as_compiler(str(path))
@@ -94,8 +94,9 @@ def bind(task: Task, path: Path) -> Calls:
             answer = unwritten(task.id, answer)
         elif isinstance(getattr(answer, "__wrapped__", None), types.FunctionType) and is_hollow(answer.__wrapped__):
             answer = answer.__wrapped__  # a bare "return None" only looks unwritten
-        original = originals[target]
-        _redirect(original, _counted(answer, target, calls))
+        _redirect(originals[target], _counted(answer, target, calls))
+    owners = {target.split(".")[0] for target in task.target if "." in target}
+    vars(module).update({name: vars(home)[name] for name in owners})  # the student's class held the methods, no more
     return calls
 
 

@@ -102,8 +102,9 @@ def _printable(text: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ids", nargs="*", help="exercises or chapters (default: all)")
+    parser.add_argument("ids", nargs="*", help="a student's folder (default: --dir), then exercises or chapters (default: all)")
     parser.add_argument("--out", type=Path, default=Path("grade"), help="folder for results.json, junit.xml and grade.md (default: grade)")
+    parser.add_argument("--exercises", type=Path, help="grade with the tests of this folder, whatever the submission brings along")
     parser.add_argument("--variants", type=Path, help="folder with an instructor's private tests (test_2_3.py)")
 
 

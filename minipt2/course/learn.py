@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
             found = doctor.findings()
             show.rows(out, "minipt2 doctor", found)
             return 0 if all(well for name, well, _ in found if name in ("Python", "system", "torch")) else 1
-        place = Workspace(args.folder if args.command == "start" else args.dir)
+        place = _place(args)
         if place.warning:
             out.print(escape(place.warning))
         return _COMMANDS[args.command](args, place, out)
@@ -65,6 +65,17 @@ def main(argv: list[str]) -> int:
     except KeyboardInterrupt:
         out.print("interrupted; nothing is lost")
         return 130
+
+
+def _place(args: argparse.Namespace) -> Workspace:
+    """The student's folder; ``grade`` may be given it as its first argument."""
+    if args.command == "start":
+        return Workspace(args.folder)
+    if args.command != "grade":
+        return Workspace(args.dir)
+    if args.ids and Path(args.ids[0]).is_dir():
+        args.dir = Path(args.ids.pop(0))
+    return Workspace(args.dir, args.exercises)
 
 
 def _start(args: argparse.Namespace, place: Workspace, out: Console) -> int:

@@ -115,10 +115,11 @@ def main(argv: list[str] | None = None) -> int:
     args, out = parser.parse_args(argv), show.console()
     known = tasks.all_tasks(args.exercises or tasks.home())
     wanted = [t for t in known.values() if not args.ids or t.id in args.ids or str(t.chapter) in args.ids]
-    return 1 if sum(_prove(task, set(known), args.quick, out) for task in wanted) or not wanted else 0
+    return 1 if sum(prove(task, set(known), args.quick, out) for task in wanted) or not wanted else 0
 
 
-def _prove(task: Task, known: set[str], quick: bool, out: Console) -> int:
+def prove(task: Task, known: set[str], quick: bool, out: Console) -> int:
+    """Print the verdict on one exercise; returns the number of faults."""
     start = time.perf_counter()
     found = faults(task, known, quick=quick)
     out.print(f"{'[red]--[/]' if found else '[green]ok[/]'} {task.id} {escape(task.title)}  {len(task.mutants)} mutants, {time.perf_counter() - start:.1f} s")

@@ -1,18 +1,104 @@
 """``minipt2 course``: the instructor's command line.
 
-    minipt2 course prove [ID ...]     stub, reference and mutants of every exercise
+    minipt2 course new DIR --term "Autumn"        a repository for students: stubs and tests, no solutions
+    minipt2 course autograder 2 3.4 -o hw3.zip    a Gradescope autograder for exercises or chapters
+    minipt2 course prove [ID ...]                 stub, reference and mutants of every exercise
+    minipt2 course leakscan DIR                   solutions in a repository, its pages, bytecode and history
+    minipt2 course similar SUBMISSIONS            submissions that resemble one another, for a human to look at
 """
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+from typing import Callable
 
-from . import proof
+from rich.console import Console
+from rich.markup import escape
+
+from . import leaks, proof, show, similar, starter, tasks
+from .tasks import NoSuchExercise, Task, pick
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="minipt2 course", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--exercises", type=Path, help="folder with the exercises (default: those of the package)")
+    commands = top.add_subparsers(dest="command", required=True)
+    new = commands.add_parser("new", help="write the repository that students start from")
+    new.add_argument("folder", type=Path)
+    new.add_argument("ids", nargs="*", help="exercises or chapters (default: all)")
+    new.add_argument("--term", default="this term")
+    new.add_argument("--policy", choices=starter.POLICIES, default="tutor", help="what assistants may do (default: tutor)")
+    grader = commands.add_parser("autograder", help="write a Gradescope autograder")
+    grader.add_argument("ids", nargs="+", help="exercises or chapters")
+    grader.add_argument("-o", "--out", type=Path, default=Path("autograder.zip"))
+    grader.add_argument("--variants", type=Path, help="folder with private tests (test_2_3.py)")
+    commands.add_parser("prove", help="the three-way proof").add_argument("ids", nargs="*")
+    commands.add_parser("leakscan", help="look for solutions").add_argument("folder", type=Path)
+    commands.add_parser("similar", help="compare submissions").add_argument("folder", type=Path)
+    return top
 
 
 def main(argv: list[str]) -> int:
-    """Run one command; returns the exit code."""
-    top = argparse.ArgumentParser(prog="minipt2 course", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = top.add_subparsers(dest="command", required=True)
-    commands.add_parser("prove", add_help=False, help="the three-way proof of exercises")
-    args, rest = top.parse_known_args(argv)
-    return proof.main(rest)
+    """Run one command; returns the exit code: 0, 1 for what was found, 64 for what cannot be done."""
+    args, out = parser().parse_args(argv), show.console()
+    try:
+        known = tasks.all_tasks(args.exercises or tasks.home())
+        return _COMMANDS[args.command](args, known, out)
+    except (NoSuchExercise, starter.Refused, FileNotFoundError) as error:
+        out.print(escape(str(error)))
+        return 64
+
+
+def chosen(known: dict[str, Task], ids: list[str]) -> list[Task]:
+    """Exercises by number or by chapter, in the order of the course; all when none is named. Raises NoSuchExercise."""
+    if not ids:
+        return list(known.values())
+    found: dict[str, Task] = {}
+    for name in ids:
+        members = [t for t in known.values() if name.isdigit() and t.chapter == int(name)]
+        found.update({t.id: t for t in members or [pick(known, name)]})
+    return sorted(found.values(), key=lambda t: t.order)
+
+
+def _new(args: argparse.Namespace, known: dict[str, Task], out: Console) -> int:
+    picked = chosen(known, args.ids)
+    starter.new(args.folder, picked, term=args.term, policy=args.policy)
+    found = leaks.scan(args.folder, known)
+    out.print(escape(f"{args.folder}: {len(picked)} exercises, {len(found)} leaks"))
+    return _report(found, out)
+
+
+def _autograder(args: argparse.Namespace, known: dict[str, Task], out: Console) -> int:
+    picked = chosen(known, args.ids)
+    for task in picked:  # stub scores nothing, reference all, mutants less: or nothing is built
+        wrong = proof.faults(task, set(known))
+        if wrong:
+            raise starter.Refused(f"{task.id} is not in order: {wrong[0]}")
+    names = starter.autograder(args.out, picked, args.variants)
+    out.print(escape(f"{args.out}: {len(picked)} exercises, {sum(n.startswith('variants/') for n in names)} private variants, {len(names)} files"))
+    return 0
+
+
+def _prove(args: argparse.Namespace, known: dict[str, Task], out: Console) -> int:
+    return 1 if sum(proof.prove(task, set(known), False, out) for task in chosen(known, args.ids)) else 0
+
+
+def _leakscan(args: argparse.Namespace, known: dict[str, Task], out: Console) -> int:
+    return _report(leaks.scan(args.folder, known), out)
+
+
+def _report(found: list[leaks.Leak], out: Console) -> int:
+    for leak in found:
+        out.print(escape(f"{leak.place}: part of the solution of {leak.task}"))
+    return 1 if found else 0
+
+
+def _similar(args: argparse.Namespace, known: dict[str, Task], out: Console) -> int:
+    for pair in similar.pairs(args.folder, known):
+        out.print(escape(f"{pair.likeness:.2f}  {pair.shared} statements  {pair.a}  {pair.b}"))
+    return 0
+
+
+_COMMANDS: dict[str, Callable[[argparse.Namespace, dict[str, Task], Console], int]] = {
+    "new": _new, "autograder": _autograder, "prove": _prove, "leakscan": _leakscan, "similar": _similar,
+}

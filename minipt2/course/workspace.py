@@ -18,9 +18,10 @@ PROGRESS = "progress.json"
 class Workspace:
     """``folder/N_M_name/answer.py`` for each exercise, ``folder/progress.json``."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, exercises: Path | None = None):
+        """``exercises``: where tasks and tests are, whatever the folder itself brings along (grading)."""
         self.folder = folder.resolve()
-        self.tasks = tasks.all_tasks(tasks.home(self.folder))
+        self.tasks = tasks.all_tasks(exercises or tasks.home(self.folder))
         self.warning = ""
         self.progress = self._read()
 

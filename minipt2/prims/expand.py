@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from ..config import config
+from ..exercise import exercise
 from ..shapes.known import equal_all, same
 from . import ops as p
 from .core import Prim, Recorder, TensorMeta, Value
@@ -66,7 +67,10 @@ class _Expansion:
         self.recorder.values[new] = value
         return value
 
+    @exercise("4.4")
     def call(self, node: fx.Node) -> Any:
+        """What a node becomes: a prim's or a rule's result, or the same call again with the reason."""
+        # >>> 4.4
         self.opaque = False
         args = tuple([self.resolve(a) for a in node.args])
         kwargs = {k: self.resolve(v) for k, v in node.kwargs.items()}
@@ -88,9 +92,12 @@ class _Expansion:
             if config.raise_internal_errors:
                 raise
             return self.fallback(node, args, kwargs, f"its rule failed with {type(error).__name__}: {error}")
+        # <<< 4.4
 
+    @exercise("4.4")
     def resolve(self, arg: Any) -> Any:
         """Arguments in terms of the new graph; notes operands that no rule can compute with."""
+        # >>> 4.4
         if isinstance(arg, fx.Node):
             arg = self.env[arg]
             if isinstance(arg, fx.Node) or (isinstance(arg, Value) and arg.dtype.is_complex):
@@ -101,6 +108,7 @@ class _Expansion:
         if isinstance(arg, complex) or (isinstance(arg, torch.dtype) and arg.is_complex):
             self.opaque = True
         return arg
+        # <<< 4.4
 
     def fallback(self, node: fx.Node, args: Any, kwargs: Any, why: str) -> Any:
         """The same call in the new graph."""

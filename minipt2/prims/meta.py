@@ -11,6 +11,7 @@ from typing import Any, Sequence
 
 import torch
 
+from ..exercise import exercise
 from ..shapes.known import at_least, memo, positive, same, same_all, symbolic
 from ..shapes.layouts import channels_last, dense
 
@@ -100,7 +101,10 @@ def elementwise_strides(*xs: Any) -> Shape:
 
 
 @memo
+@exercise("4.2")
 def _elementwise_strides(shape: Shape, operands: tuple[Shape, ...]) -> Shape:
+    """``elementwise_strides`` of operands with these distinct strides."""
+    # >>> 4.2
     row_major = contiguous_strides(shape)
     if all(same_layout(shape, s, row_major) for s in operands):
         return row_major
@@ -117,15 +121,19 @@ def _elementwise_strides(shape: Shape, operands: tuple[Shape, ...]) -> Shape:
             elif verdict < 0:
                 break
     return strides_in_order(shape, order)
+    # <<< 4.2
 
 
+@exercise("4.2")
 def _compare(shape: Shape, operands: tuple[Shape, ...], a: int, b: int) -> int:
     """Positive when dimension ``b`` should vary faster than ``a``, negative when not, 0 when no operand can tell."""
+    # >>> 4.2
     for strides in operands:
         if same(strides[a], 0) or same(strides[b], 0) or (same(strides[a], strides[b]) and shape[a] <= shape[b]):
             continue
         return 1 if at_least(strides[a], strides[b]) else -1
     return 0
+    # <<< 4.2
 
 
 def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
@@ -153,7 +161,10 @@ def view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None
 
 
 @memo
+@exercise("4.5")
 def _view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | None:
+    """``view_strides``, remembered."""
+    # >>> 4.5
     if same(numel(shape), 0):
         return strides if same_all(shape, new_shape) else contiguous_strides(new_shape)
     if not shape:
@@ -174,6 +185,7 @@ def _view_strides(shape: Shape, strides: Shape, new_shape: Shape) -> Shape | Non
         if dim:
             chunk_stride, chunk, view_chunk = strides[dim - 1], 1, 1
     return tuple(result) if view_dim == -1 else None
+    # <<< 4.5
 
 
 def format_strides(x: Any, memory_format: torch.memory_format | None) -> Shape:

@@ -14,6 +14,8 @@ from typing import Callable, Iterable, NamedTuple, Sequence
 
 import torch
 
+from ..exercise import exercise
+
 Clock = Callable[[], float]
 
 
@@ -67,8 +69,10 @@ def clock_for(threads: int, device: str = "cpu") -> Clock:
     return time.process_time if threads == 1 and device == "cpu" else time.perf_counter
 
 
+@exercise("7.1")
 def interleave(calls: dict[str, Callable[[], object]], rounds: int, clock: Clock, warmup: int = 3) -> dict[str, Timing]:
     """Time every callable once a round, the order turned about each round, with the garbage collector off."""
+    # >>> 7.1
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     count = dict.fromkeys(calls, 0)
     for name, call in calls.items():
@@ -87,14 +91,18 @@ def interleave(calls: dict[str, Callable[[], object]], rounds: int, clock: Clock
     finally:
         gc.enable()
     return {name: Timing(seconds[name], count[name] / rounds) for name in calls}
+    # <<< 7.1
 
 
+@exercise("7.1")
 def ratio(a: Sequence[float], b: Sequence[float]) -> Ratio:
     """Median of ``a[k] / b[k]`` with its sign-test interval."""
+    # >>> 7.1
     quotients = sorted(x / y for x, y in zip(a, b))
     n = len(quotients)
     skip = _sign_test_rank(n)
     return Ratio(statistics.median(quotients), quotients[skip], quotients[n - 1 - skip], n)
+    # <<< 7.1
 
 
 def paired(a: Callable[[], object], b: Callable[[], object], clock: Clock = time.process_time, budget: float = 10.0) -> Ratio:
@@ -111,8 +119,10 @@ def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
+@exercise("7.1")
 def _sign_test_rank(n: int) -> int:
     """Order statistics that bound the median with 95 % confidence: how many to drop at each end."""
+    # >>> 7.1
     total, k = 0.0, 0
     while k < n // 2:
         total += math.comb(n, k) / 2**n
@@ -120,3 +130,4 @@ def _sign_test_rank(n: int) -> int:
             break
         k += 1
     return max(k - 1, 0)
+    # <<< 7.1

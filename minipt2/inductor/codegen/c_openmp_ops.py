@@ -10,6 +10,8 @@ from typing import Callable
 
 import torch
 
+from ...exercise import exercise
+
 STORAGE = {torch.float32: "float", torch.float64: "double", torch.bfloat16: "uint16_t", torch.float16: "uint16_t",
            torch.int8: "int8_t", torch.int16: "int16_t", torch.int32: "int32_t", torch.int64: "int64_t", torch.uint8: "uint8_t",
            torch.uint16: "uint16_t", torch.uint32: "uint32_t", torch.uint64: "uint64_t", torch.bool: "uint8_t"}
@@ -25,8 +27,10 @@ def is_float(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point
 
 
+@exercise("6.2")
 def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     """A number as a C constant of ``dtype``'s value type."""
+    # >>> 6.2
     if dtype is torch.bool:
         return str(int(bool(value)))
     if not is_float(dtype):
@@ -40,6 +44,7 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     if math.isinf(x):
         return ("-" if x < 0 else "") + ("__builtin_inf()" if double else "__builtin_inff()")
     return repr(x) if double else repr(x) + "f"
+    # <<< 6.2
 
 
 def _integer(value: int, dtype: torch.dtype) -> str:
@@ -84,8 +89,10 @@ class C:
         return f"({self.ctype})(({u}){a} {op} ({u}){b})"
 
 
+@exercise("6.2")
 def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     """Conversion as ``Tensor.to``: to bool by ``!= 0``, to integers towards zero, to a half type by rounding."""
+    # >>> 6.2
     if target is torch.bool:
         return f"({text} != 0)"
     if target in HALF:
@@ -96,6 +103,7 @@ def cast(text: str, source: torch.dtype, target: torch.dtype) -> str:
     if is_float(source) and target in (torch.uint8, torch.int8, torch.int16, torch.uint16):
         return f"({VALUE[target]})(int32_t){text}"
     return f"({VALUE[target]}){text}"
+    # <<< 6.2
 
 
 def _call(fn: str) -> Callable[..., str]:
@@ -111,11 +119,27 @@ def _pow(c: C, a: str, b: str) -> str:
     return simple.get(b if b.endswith("f") else b + "f") or f"pow{c.f}({a}, {b})"
 
 
+@exercise("6.2")
+def _maximum(c: C, a: str, b: str) -> str:
+    """The larger one, or NaN if one of both is."""
+    # >>> 6.2
+    return f"({a} > {b} || {a} != {a} ? {a} : {b})"
+    # <<< 6.2
+
+
+@exercise("6.2")
+def _relu(c: C, a: str) -> str:
+    """0 for what is below it; NaN stays."""
+    # >>> 6.2
+    return f"({a} < 0 ? 0 : {a})"
+    # <<< 6.2
+
+
 _ANY: dict[str, Callable[..., str]] = {
     "eq": _compare("=="), "ne": _compare("!="), "lt": _compare("<"), "le": _compare("<="), "gt": _compare(">"), "ge": _compare(">="),
     "logical_not": lambda c, a: f"({a} == 0)", "logical_and": lambda c, a, b: f"(({a} != 0) & ({b} != 0))",
     "logical_or": lambda c, a, b: f"(({a} != 0) | ({b} != 0))", "logical_xor": lambda c, a, b: f"(({a} != 0) ^ ({b} != 0))",
-    "where": lambda c, m, a, b: f"({m} ? {a} : {b})", "relu": lambda c, a: f"({a} < 0 ? 0 : {a})",
+    "where": lambda c, m, a, b: f"({m} ? {a} : {b})", "relu": _relu,
 }
 
 _FLOAT: dict[str, Callable[..., str]] = {
@@ -133,7 +157,7 @@ _FLOAT: dict[str, Callable[..., str]] = {
     "copysign": _call("__builtin_copysign"), "floordiv": _call("mp_floordiv"), "truncdiv": lambda c, a, b: f"__builtin_trunc{c.f}({a} / {b})",
     "remainder": _call("mp_remainder"),
     # NaN-propagating, in forms that become vector compares and blends
-    "maximum": lambda c, a, b: f"({a} > {b} || {a} != {a} ? {a} : {b})", "minimum": lambda c, a, b: f"({a} < {b} || {a} != {a} ? {a} : {b})",
+    "maximum": _maximum, "minimum": lambda c, a, b: f"({a} < {b} || {a} != {a} ? {a} : {b})",
     "fmax": lambda c, a, b: f"({a} > {b} || {b} != {b} ? {a} : {b})", "fmin": lambda c, a, b: f"({a} < {b} || {b} != {b} ? {a} : {b})",
 }
 

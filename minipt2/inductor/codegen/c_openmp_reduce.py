@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 import torch
 
+from ...exercise import exercise
 from .c_openmp_ops import C, VALUE, is_float, literal
 
 _SIGNS = {"sum": "+", "prod": "*", "any": "|", "all": "&", "max": "max", "min": "min"}
 
 
+@exercise("6.3")
 def identity(kind: str, dtype: torch.dtype) -> str:
     """The value that changes nothing: -inf or the least integer for a maximum."""
+    # >>> 6.3
     if kind in ("max", "min"):
         if is_float(dtype):
             return literal(float("-inf") if kind == "max" else float("inf"), dtype)
@@ -24,6 +27,7 @@ def identity(kind: str, dtype: torch.dtype) -> str:
         info = torch.iinfo(dtype)
         return literal(info.min if kind == "max" else info.max, dtype)
     return literal({"sum": 0, "prod": 1, "any": False, "all": True}[kind], dtype)
+    # <<< 6.3
 
 
 def combine(kind: str, dtype: torch.dtype, a: str, b: str) -> str:
@@ -62,11 +66,15 @@ class Accumulator:
         text = f"reduction({_SIGNS[self.kind]}:{self.name})"
         return f"{text} reduction(|:{self.name}_nan)" if self.flagged else text
 
+    @exercise("6.3")
     def update(self, value: str) -> list[str]:
+        """Lines that take one value in; floating-point extrema note a NaN beside them."""
+        # >>> 6.3
         if self.flagged:
             sign = ">" if self.kind == "max" else "<"
             return [f"{self.name} = {value} {sign} {self.name} ? {value} : {self.name};", f"{self.name}_nan |= {value} != {value};"]
         return [f"{self.name} = {combine(self.kind, self.dtype, self.name, value)};"]
+        # <<< 6.3
 
     def absorb(self, part: "Accumulator") -> list[str]:
         """Add a partial result of the same kind."""
@@ -79,9 +87,12 @@ class Accumulator:
         return f"({self.name}_nan ? {literal(float('nan'), self.dtype)} : {self.name})"
 
 
+@exercise("6.3")
 def reduce(kind: str, dtype: torch.dtype, body: str, n: str, name: str = "acc") -> str:
     """C that reduces the expression ``body`` of the index ``i`` over ``0 <= i < n`` into ``name``: initialise, accumulate, combine."""
+    # >>> 6.3
     acc = Accumulator(name + "_part", kind, dtype)
     lines = [*acc.declare(), f"#pragma omp simd {acc.clause()}", f"for (int i = 0; i < {n}; i++) {{", f"  const {VALUE[dtype]} x = {body};",
              *("  " + line for line in acc.update("x")), "}", f"const {VALUE[dtype]} {name} = {acc.result()};"]
     return "\n".join(lines)
+    # <<< 6.3

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
+from ...exercise import exercise
 from ..scheduler.affine import Index, Opaque, Quot, merge_runs
 from ..sizes import hint
 
@@ -24,8 +25,10 @@ def merge_dims(sizes: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shap
     return tuple(merged), [tuple(s[run[-1]] for run in runs) for s in strides]
 
 
+@exercise("6.6")
 def text(index: Index, name: Callable[[str], str] = str) -> str:
     """C for an index; ``name`` maps variables to C identifiers."""
+    # >>> 6.6
     parts = []
     for term, c in sorted(index.terms.items(), key=lambda tc: (-_magnitude(tc[1]), str(tc[0]))):
         t = _term(term, name)
@@ -33,6 +36,7 @@ def text(index: Index, name: Callable[[str], str] = str) -> str:
     if index.const != 0 or not parts:
         parts.append(size_text(index.const))
     return " + ".join(parts).replace("+ -", "- ")
+    # <<< 6.6
 
 
 def _magnitude(c: Any) -> int:

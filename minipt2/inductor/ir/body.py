@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Sequence
 import sympy
 import torch
 
+from ...exercise import exercise
 from ..ops import TO_BOOL, ops
 
 
@@ -275,8 +276,11 @@ class MemDep(NamedTuple):
     sizes: tuple[sympy.Expr, ...]
 
 
+@exercise("5.2")
 def reads(fn: Callable[[list[sympy.Symbol]], Any], ranges: Sequence[sympy.Expr],
           dtype_of: Callable[[str], torch.dtype] = lambda name: torch.float32) -> set[MemDep]:
     """What ``fn(index)``, run over ``ranges``, loads; loads under a mask count (they may happen)."""
+    # >>> 5.2
     body = record(fn, ranges, (), dtype_of)
     return {MemDep(name, index, body.sizes) for name, index in body.loads()}
+    # <<< 5.2

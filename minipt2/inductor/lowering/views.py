@@ -9,6 +9,7 @@ from typing import Any, Callable, Sequence
 
 import sympy
 
+from ...exercise import exercise
 from ...shapes import floordiv, mod
 from ..ir import Layout
 from ..ops import ops
@@ -21,12 +22,14 @@ HEAVY_BROADCAST = 4
 """Cheap operations that may be repeated for every element a value is broadcast to."""
 
 
+@exercise("5.1")
 def view_index(old: Sizes, new: Sizes) -> Callable[[Index], list[Expr]]:
     """Row-major reshape from ``old`` to ``new``: maps an index into ``new`` to the index of the same element in ``old``.
 
     Dimensions are matched in the smallest groups of equal size, so that a dimension that stays is passed through and only split and
     merged ones cost a division. Size-1 dimensions get index 0.
     """
+    # >>> 5.1
     old, new = tuple(map(sympy.sympify, old)), tuple(map(sympy.sympify, new))
     if ZERO in old:
         return lambda index: [ZERO] * len(old)
@@ -47,11 +50,14 @@ def view_index(old: Sizes, new: Sizes) -> Callable[[Index], list[Expr]]:
         return result
 
     return to_old
+    # <<< 5.1
 
 
 @lru_cache(maxsize=4096)
+@exercise("5.1")
 def match_groups(old: Sizes, new: Sizes) -> list[tuple[list[int], list[int]]]:
     """Smallest runs of dimensions of equal product, size-1 dimensions left out: [(dims of old, dims of new), ...]."""
+    # >>> 5.1
     olds, news = [d for d, n in enumerate(old) if n != 1], [d for d, n in enumerate(new) if n != 1]
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
@@ -68,6 +74,7 @@ def match_groups(old: Sizes, new: Sizes) -> list[tuple[list[int], list[int]]]:
                 b, j = b * new[news[j]], j + 1
         groups.append(group)
     return groups
+    # <<< 5.1
 
 
 def _larger(a: Expr, b: Expr) -> bool:

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, Iterator
 
 from ...config import config
+from ...exercise import exercise
 from ..sizes import differ, hint
 from .affine import Index
 from .align import Alignment, Domain, align
@@ -137,8 +138,10 @@ def _apply(a: Group, b: Group, alignment: Alignment) -> Group:
     return Group(nodes, alignment.domain, a.unit, a.graph, a.fresh, a.kept)
 
 
+@exercise("5.3")
 def _conflict(fused: Group, first: int) -> str:
     """Why the nodes from ``first`` on can't run in the same iteration as those before them."""
+    # >>> 5.3
     made: dict[str, set[Index]] = defaultdict(set)
     seen: dict[str, set[Index]] = defaultdict(set)
     for n in fused.nodes[:first]:
@@ -159,6 +162,7 @@ def _conflict(fused: Group, first: int) -> str:
                                          or not reduced.isdisjoint(a.index.terms)):
                     return f"{a.buffer} is overwritten where it is read in another iteration"
     return _wasteful(fused) if later else ""
+    # <<< 5.3
 
 
 def _plain(index: Index, sizes: dict[str, Any]) -> bool:
@@ -179,8 +183,10 @@ def _wasteful(fused: Group) -> str:
     return ""
 
 
+@exercise("5.4")
 def fuse(groups: list[Group]) -> list[Group]:
     """Fuse greedily, the pair that saves most bytes first, until no pair is left; returns groups in a valid order."""
+    # >>> 5.4
     if not config.fusion or len(groups) < 2:
         return groups
     by_unit = {g.unit: g for g in groups}
@@ -204,6 +210,7 @@ def fuse(groups: list[Group]) -> list[Group]:
             heapq.heappush(heap, c)
     place = graph.place if graph is not None else {u: k for k, u in enumerate(by_unit)}
     return sorted(by_unit.values(), key=lambda g: place[g.unit])
+    # <<< 5.4
 
 
 def _replace_pair(fused: Group, u: int, v: int, by_unit: dict[int, Group], users: dict[str, set[int]], version: dict[int, int]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...exercise import exercise
 from ..arena import MemoryMap, Slot, rounded
 from ..ir import Extern, Input, Layout
 from ..sizes import nonnegative, tidy
@@ -14,12 +15,14 @@ from .kernels import Kernel, Schedule
 _MAY_RETURN_INPUT = frozenset("contiguous reshape flatten to type_as expand_as view_as broadcast_to".split())
 
 
+@exercise("5.5")
 def plan_memory(s: Schedule) -> dict[str, Slot]:
     """Slots for the intermediates of ``s``. Buffers alive at the same time never overlap, except a result written in place (``s.inplace``).
 
     Left out: graph outputs, results of extern calls that allocate themselves, and whatever such a call may return a view of.
     Where sizes are symbols, slots have numbers for offsets, and ``s.moves`` says what is taken and given back in which order.
     """
+    # >>> 5.5
     first, last = _lifetimes(s)
     plannable = _plannable(s)
     candidates = [n for n in first if n in plannable]
@@ -41,6 +44,7 @@ def plan_memory(s: Schedule) -> dict[str, Slot]:
             arena.give(plan[name])
     s.arena_bytes = arena.high
     return plan
+    # <<< 5.5
 
 
 class _Moves:

@@ -7,18 +7,22 @@ from __future__ import annotations
 from math import log2
 from typing import Any, Iterable, Mapping, Sequence
 
+from ...exercise import exercise
 from ..sizes import hint
 from .affine import Index, Opaque
 from .nodes import Access
 
 
+@exercise("5.6")
 def loop_order(sizes: Mapping[str, Any], accesses: Sequence[Access]) -> list[str]:
     """Variables from outermost to innermost: the innermost walks contiguously for most bytes."""
+    # >>> 5.6
     # of two equal choices the one that stores contiguously: loads can be turned in registers
     weights = [(a.index, _bytes(a, sizes) * (1 if a.mode == "load" else 1.25)) for a in _distinct(accesses) if a.bytes]
     costs = {v: (sum(w * _step(index, v) for index, w in weights), -hint(sizes[v])) for v in sizes}
     rank = {v: k for k, v in enumerate(sizes)}
     return sorted(sizes, key=lambda v: (*costs[v], -rank[v]), reverse=True)
+    # <<< 5.6
 
 
 def innermost(sizes: Mapping[str, Any], accesses: Sequence[Access]) -> str | None:

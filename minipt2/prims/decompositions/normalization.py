@@ -7,6 +7,7 @@ from typing import Any, Sequence
 
 import torch
 
+from ...exercise import exercise
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
@@ -33,8 +34,10 @@ def _not_channel(x: Value) -> tuple[int, ...]:
 # Layer normalisation
 
 @rule("native_layer_norm")
+@exercise("4.3")
 def native_layer_norm(x: Value, normalized_shape: Sequence[int], weight: V, bias: V, eps: float) -> tuple[Value, Value, Value]:
     """(x - mean) * rstd * weight + bias over the last dimensions; also mean and rstd, with those dimensions kept as 1."""
+    # >>> 4.3
     dims = tuple(range(x.ndim - len(normalized_shape), x.ndim))
     wide = opmath(x)
     if x.numel() == 0:
@@ -48,6 +51,7 @@ def native_layer_norm(x: Value, normalized_shape: Sequence[int], weight: V, bias
     if bias is not None:
         out = out + broadcast_to(opmath(bias), x.shape)
     return p.convert(out, x.dtype), p.convert(mean, _stat_dtype(x, weight, bias)), p.convert(rstd, _stat_dtype(x, weight, bias))
+    # <<< 4.3
 
 
 def _stat_dtype(x: Value, *parameters: V) -> torch.dtype:

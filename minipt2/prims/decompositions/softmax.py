@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import torch
 
+from ...exercise import exercise
 from .. import ops as p
 from ..core import Value
 from ..meta import wrap_dim
@@ -23,13 +24,17 @@ def _dims(x: Value, dim: int) -> tuple[int, ...]:
 
 
 @rule("_softmax")
+@exercise("4.6")
 def softmax(x: Value, dim: int, half_to_float: bool = False, *, dtype: torch.dtype | None = None) -> Value:
+    """exp(x - max) / sum over one dimension; in float32 for half types, the result in the dtype that is asked for."""
+    # >>> 4.6
     out = torch.float32 if half_to_float else dtype or x.dtype
     x, dims = opmath(p.convert(x, out)), _dims(x, dim)
     if x.numel() == 0:
         return p.convert(x, out)
     e = p.exp(_shifted(x, dims))
     return p.convert(e / along(p.sum(e, dims, True), e), out)
+    # <<< 4.6
 
 
 @rule("_log_softmax")

@@ -1,0 +1,120 @@
+"""Solutions where students could find them: in files, notebooks, pages, compiled bytecode and the history of a repository.
+
+``scan(folder)`` compares by ``fingerprints`` with every reference of the package, so renaming variables or reformatting hides nothing.
+"""
+from __future__ import annotations
+
+import ast
+import html
+import importlib.util
+import json
+import marshal
+import subprocess
+import types
+from pathlib import Path
+from typing import Iterator, NamedTuple
+
+from . import fingerprints, regions
+from .tasks import Task
+
+_TEXT_LIMIT = 20_000_000
+
+
+class Leak(NamedTuple):
+    """A statement of exercise ``task``'s reference, found at ``place``."""
+
+    place: str
+    task: str
+
+
+def references(tasks: dict[str, Task]) -> dict[str, set[str]]:
+    """Fingerprint of a statement to the exercises whose references have it."""
+    known: dict[str, set[str]] = {}
+    for task in tasks.values():
+        lines = task.source.splitlines()
+        for region in regions.of(task.source, task.id):
+            body = "\n".join(lines[region.start:region.end])
+            wrapped = "async def _():\n" + _indented(body)  # so that return, yield and await may stand in it
+            for mark in fingerprints.of_tree(ast.parse(wrapped)):
+                known.setdefault(mark, set()).add(task.id)
+    return known
+
+
+def _indented(body: str) -> str:
+    first = next(line for line in body.splitlines() if line.strip())
+    cut = len(first) - len(first.lstrip())
+    return "\n".join("    " + line[cut:] for line in body.splitlines())
+
+
+def bytecodes(tasks: dict[str, Task]) -> dict[tuple, str]:
+    """Compiled form of every reference function to its exercise."""
+    found: dict[tuple, str] = {}
+    for task in tasks.values():
+        for code in _codes(compile(task.source, task.file, "exec")):
+            if code.co_qualname in task.target:
+                found[_compiled(code)] = task.id
+    return found
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, types.CodeType):
+            yield from _codes(const)
+
+
+def _compiled(code: types.CodeType) -> tuple:
+    return code.co_code, code.co_names
+
+
+def scan(folder: Path, tasks: dict[str, Task]) -> list[Leak]:
+    """Everything under ``folder``, its git history included."""
+    known, compiled = references(tasks), bytecodes(tasks)
+    found: set[Leak] = set()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and ".git" not in p.relative_to(folder).parts):
+        place = str(path.relative_to(folder))
+        if path.suffix == ".pyc":
+            found |= {Leak(place, number) for number in _in_bytecode(path, compiled)}
+        elif path.stat().st_size < _TEXT_LIMIT:
+            found |= {Leak(place, number) for mark in _marks(path) for number in known.get(mark, ())}
+    for line in _history(folder):
+        found |= {Leak("git history", number) for mark in fingerprints.of_line(line) for number in known.get(mark, ())}
+    return sorted(found)
+
+
+def _marks(path: Path) -> set[str]:
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        return set()
+    if path.suffix == ".ipynb":
+        return _in_notebook(text)
+    if path.suffix in (".html", ".htm"):
+        text = html.unescape(text)
+    return fingerprints.of_text(text)
+
+
+def _in_notebook(text: str) -> set[str]:
+    try:
+        cells = json.loads(text).get("cells", [])
+    except ValueError:
+        return fingerprints.of_text(text)
+    return {mark for cell in cells for mark in fingerprints.of_text("".join(cell.get("source", [])))}
+
+
+def _in_bytecode(path: Path, compiled: dict[tuple, str]) -> set[str]:
+    data = path.read_bytes()
+    if data[:4] != importlib.util.MAGIC_NUMBER:
+        return set()  # of another CPython: what it says cannot be compared
+    try:
+        code = marshal.loads(data[16:])
+    except (ValueError, EOFError, TypeError):
+        return set()
+    return {compiled[_compiled(c)] for c in _codes(code) if _compiled(c) in compiled}
+
+
+def _history(folder: Path) -> Iterator[str]:
+    if not (folder / ".git").exists():
+        return
+    log = subprocess.run(["git", "-C", str(folder), "log", "--all", "-p", "--no-color", "--format="], capture_output=True, text=True, errors="replace")
+    yield from {line for line in log.stdout.splitlines() if line.startswith(("+", "-")) and not line.startswith(("+++", "---"))}

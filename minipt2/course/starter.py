@@ -1,0 +1,143 @@
+"""What an instructor hands out and hands in: a repository without solutions, and an autograder for Gradescope.
+
+``new`` writes stubs, visible tests, tasks without their mutants (which quote the reference), continuous integration and the rules for
+assistants. ``autograder`` writes a zip with ``setup.sh`` and ``run_autograder`` at its root, the package, all tests and the private variants.
+"""
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Iterable, Sequence
+
+from .tasks import PACKAGE, Task
+from .workspace import Workspace
+
+POLICIES = {
+    "tutor": "Explain, ask questions, read error messages, suggest invariants and tests. Write no line between `# >>>` and `# <<<` marks, in "
+             "whatever form, and do not quote the package's own solution.",
+    "pair": "Help as a colleague would. Every exchange that changed an answer is noted by the student in `AI_LOG.md`: what was asked, what was "
+            "taken over, what was wrong with it.",
+    "open": "No restriction (meant for the final project only).",
+}
+"""Rules for assistants, from strict to free; an instructor chooses one."""
+
+
+class Refused(Exception):
+    """What would be handed out or graded with is not in order."""
+
+
+def new(folder: Path, tasks: Iterable[Task], *, term: str, policy: str = "tutor") -> None:
+    """Write the repository that students start from. Raises Refused if the folder is not empty."""
+    if folder.exists() and any(folder.iterdir()):
+        raise Refused(f"{folder} is not empty")
+    folder.mkdir(parents=True, exist_ok=True)
+    chosen = list(tasks)
+    for task in chosen:
+        copy_exercise(task, folder / "exercises" / task.slug, private=False)
+    place = Workspace(folder)
+    place.start()
+    place.save()
+    files = {
+        "README.md": _readme(chosen, term), "AGENTS.md": f"# For assistants\n\nPolicy of this course: **{policy}**.\n\n{POLICIES[policy]}\n",
+        "syllabus.toml": _syllabus(chosen, term), "requirements.txt": "torch>=2.11,<2.15\nminipt2\npytest>=8\n",
+        ".github/workflows/check.yml": _WORKFLOW, ".gitignore": "__pycache__/\n*.pyc\ngrade/\n",
+    }
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def copy_exercise(task: Task, to: Path, *, private: bool) -> None:
+    """Task and tests; ``private``: with the mutants."""
+    to.mkdir(parents=True)
+    text = (task.folder / "task.toml").read_text()
+    (to / "task.toml").write_text(text if private else text.partition("[[mutants]]")[0])
+    shutil.copy(task.test_file, to / task.test_file.name)
+
+
+def _readme(tasks: Sequence[Task], term: str) -> str:
+    lines = [f"# minipt2, {term}", "", "```sh", "pip install -r requirements.txt", "minipt2 learn doctor", "minipt2 learn list",
+             f"minipt2 learn check {tasks[0].id}", "```", "", "| exercise | | minutes |", "| --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {t.id} | [{t.title}]({t.slug}/README.md) | {t.minutes} |" for t in tasks)]) + "\n"
+
+
+def _syllabus(tasks: Sequence[Task], term: str) -> str:
+    chapters = sorted({t.chapter for t in tasks})
+    lines = [f"term = {term!r}".replace("'", '"'), ""]
+    for week, chapter in enumerate(chapters, 1):
+        ids = ", ".join(f'"{t.id}"' for t in tasks if t.chapter == chapter)
+        lines += ["[[assignment]]", f"week = {week}", f"chapter = {chapter}", f"exercises = [{ids}]", ""]
+    return "\n".join(lines)
+
+
+_WORKFLOW = """\
+name: check
+on: [push]
+jobs:
+  check:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: actions/setup-python@v5
+        with: {python-version: "3.12"}
+      - run: pip install -r requirements.txt
+      - run: minipt2 learn check --all
+"""
+
+_SETUP = """\
+#!/usr/bin/env bash
+set -e
+apt-get update && apt-get install -y python3 python3-venv gcc
+python3 -m venv /autograder/venv
+/autograder/venv/bin/pip install --quiet "torch>=2.11,<2.15" pytest
+/autograder/venv/bin/pip install --quiet /autograder/source/minipt2
+"""
+
+_RUN = """\
+#!/usr/bin/env bash
+# Grades with the exercises and variants of this zip, whatever the submission brings along.
+cd /autograder/submission
+OMP_NUM_THREADS=1 /autograder/venv/bin/minipt2 learn --dir . grade {ids} \\
+  --exercises /autograder/source/exercises --variants /autograder/source/variants --out /autograder/results
+"""
+
+
+def autograder(out: Path, tasks: Sequence[Task], variants: Path | None = None) -> list[str]:
+    """Write the zip; returns the names in it. Private variants without an exercise in ``tasks`` are refused."""
+    private = sorted(variants.glob("test_*.py")) if variants else []
+    strangers = {p.name for p in private} - {t.test_file.name for t in tasks}
+    if strangers:
+        raise Refused(f"no exercise of this assignment has {', '.join(sorted(strangers))}")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for task in tasks:
+            copy_exercise(task, folder / "exercises" / task.slug, private=True)
+        (folder / "variants").mkdir()
+        for path in private:
+            shutil.copy(path, folder / "variants" / path.name)
+        project = folder / "minipt2"
+        shutil.copytree(PACKAGE, project / "minipt2", ignore=shutil.ignore_patterns("__pycache__"))
+        for other in ("pyproject.toml", "README.md", "LICENSE"):
+            if (PACKAGE.parent / other).exists():
+                shutil.copy(PACKAGE.parent / other, project / other)
+        _script(folder / "setup.sh", _SETUP)
+        _script(folder / "run_autograder", _RUN.format(ids=" ".join(t.id for t in tasks)))
+        return _zip(folder, out)
+
+
+def _script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def _zip(folder: Path, out: Path) -> list[str]:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    names = []
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+            names.append(str(path.relative_to(folder)))
+            archive.write(path, names[-1])
+    return names
