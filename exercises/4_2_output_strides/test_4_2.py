@@ -15,9 +15,10 @@ def ours(*xs):
 
 
 def agrees(*xs):
-    """With the strides of eager's result."""
+    """With the strides of eager's result, where a stride means something: those of sizes 1 do not."""
     result = [torch.neg, torch.add, torch.addcmul][len(xs) - 1](*xs)
-    same(ours(*xs), result.stride(), where=" + ".join(f"{tuple(x.shape)}/{x.stride()}" for x in xs))
+    counts = [n != 1 for n in result.shape]
+    same([s for s, c in zip(ours(*xs), counts) if c], [s for s, c in zip(result.stride(), counts) if c], where=" + ".join(f"{tuple(x.shape)}/{x.stride()}" for x in xs))
 
 
 def test_row_major():

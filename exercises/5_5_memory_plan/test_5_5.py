@@ -6,7 +6,7 @@ import minipt2
 from minipt2 import prims as P
 from minipt2.course.checks import same
 from minipt2.course.programs import schedule_of
-from minipt2.inductor.scheduler.memory import ALIGN, Slot, _Arena
+from minipt2.inductor.arena import ALIGN
 
 
 def program(seed):
@@ -61,36 +61,6 @@ def test_in_place():
         return P.mm(P.exp(P.mm(x, w)), w)
     s = schedule_of(fn, *SQUARE)
     assert s.inplace or s.arena_bytes <= 16 * 16 * 4, (s.inplace, s.arena_bytes)
-
-
-def test_best_fit():
-    """The smallest stretch that is large enough."""
-    arena = _Arena()
-    slots = [arena.take(n * ALIGN) for n in (4, 1, 2, 1)]
-    arena.give(slots[0])
-    arena.give(slots[2])
-    same(arena.take(2 * ALIGN).offset, slots[2].offset)
-    same(arena.take(3 * ALIGN).offset, slots[0].offset)
-
-
-def test_neighbours_are_joined():
-    """Three small stretches side by side are a large one."""
-    arena = _Arena()
-    a, b, c, d = (arena.take(ALIGN) for _ in range(4))
-    for slot in (b, c, a):
-        arena.give(slot)
-    same(arena.take(3 * ALIGN), Slot(0, 3 * ALIGN))
-    same(arena.high, 4 * ALIGN, where="arena's size")
-    arena.give(d)
-
-
-def test_grows_at_the_end():
-    """A free stretch at the end is part of what is needed."""
-    arena = _Arena()
-    a, b = arena.take(ALIGN), arena.take(ALIGN)
-    arena.give(b)
-    same(arena.take(2 * ALIGN).offset, a.offset + ALIGN)
-    same(arena.high, 3 * ALIGN)
 
 
 def test_computes_the_same():

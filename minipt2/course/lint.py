@@ -87,7 +87,7 @@ def signature(tree: ast.Module, task: Task, path: Path) -> Problem | None:
     for target in task.target:
         wanted, given = find(reference, target), find(tree, target)
         if wanted is None:
-            raise ValueError(f"{task.folder / 'task.toml'}: no function {target} in {task.file}")
+            return Problem("import error", f"{task.folder / 'task.toml'}: no function {target} in {task.file}")
         if given is None:
             return Problem("import error", f"{path} defines no {target}; it must be ({parameters(wanted)})")
         if parameters(given) != parameters(wanted):

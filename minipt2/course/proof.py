@@ -34,6 +34,11 @@ def static_faults(task: Task, known: set[str]) -> Iterator[str]:
     marked = [name for name, node in _functions(tree) if any(ast.unparse(d) == f"exercise('{task.id}')" for d in node.decorator_list)]
     if sorted(marked) != sorted(task.target):
         yield f"@exercise stands on {marked}, the task names {list(task.target)}"
+    for mutant in task.mutants:
+        try:
+            regions.replaced(task.source, task.id, mutant.find, mutant.replace)
+        except regions.BadMarks as error:
+            yield f"mutant {mutant.why!r}: {error}"
     try:
         stub, answer = regions.stub(task.source, task.id), regions.answer(task.source, task.id)
         ast.parse(stub)

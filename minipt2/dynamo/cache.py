@@ -94,11 +94,14 @@ class Meta(NamedTuple):
     stride: tuple[int, ...]
 
 
+@exercise("8.5")
 def dynamic_dims(old: Any, new: Any) -> set[int]:
     """Dimensions to make symbolic when ``new`` comes where ``old`` was (each a ``Meta``, or a tensor): those whose sizes differ.
 
     Another rank is another kind of input: nothing follows from it.
     """
+    # >>> 8.5
     if len(old.shape) != len(new.shape):
         return set()
     return {dim for dim, (a, b) in enumerate(zip(old.shape, new.shape)) if a != b}
+    # <<< 8.5

@@ -18,6 +18,7 @@ from typing import Any, Callable, Hashable, Sequence
 import torch
 
 from .. import trace
+from ..exercise import exercise
 from .runtime import arena_pool
 
 MOST_RECORDINGS = 4
@@ -73,15 +74,21 @@ class Recording:
                 return None, i
         return result, None
 
+    @exercise("7.4")
     def fits(self, args: Sequence[Any]) -> bool:
+        """Whether the inputs that are read in place lie where they lay when it was recorded."""
+        # >>> 7.4
         return all([args[i].data_ptr() == address for i, address in self.fixed])
+        # <<< 7.4
 
     def free(self) -> bool:
         """Whether nobody holds results of the last run."""
         return all([_holders(cdata) == n for cdata, n in zip(self.kept, self.held)])
 
+    @exercise("7.4")
     def run(self, args: list) -> list:
         """Replay with the inputs ``args``, which are let go. The results are new tensors, most of them over the recording's memory."""
+        # >>> 7.4
         if self.buffers:
             torch._foreach_copy_([buffer for _, buffer in self.buffers], [args[i] for i, _ in self.buffers])
         self.replay()
@@ -91,6 +98,7 @@ class Recording:
                 results[k] = _copy(r)
         args.clear()
         return results
+        # <<< 7.4
 
 
 class Replayed:
@@ -123,8 +131,10 @@ class Replayed:
         trace.artifact("cudagraphs", self.name, reason)
         return self.fn(args)
 
+    @exercise("7.4")
     def choose(self, args: list) -> Recording | None:
         """A recording for these inputs; None at the first call, in which kernels are loaded and libraries make their workspaces."""
+        # >>> 7.4
         sizes = tuple([a for a in args if not isinstance(a, torch.Tensor)])
         family = self.recordings.get(sizes)
         if family is None:
@@ -146,6 +156,7 @@ class Replayed:
             raise NotRecorded(f"it cannot be recorded: {error}") from error
         trace.count("cudagraphs")
         return family[-1]
+        # <<< 7.4
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

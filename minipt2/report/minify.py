@@ -11,7 +11,10 @@ from typing import Any, Callable, Sequence
 import torch
 from torch import fx
 
+from ..exercise import exercise
 
+
+@exercise("9.4")
 def minify(gm: fx.GraphModule, xs: Sequence[Any], bad: Callable[[fx.GraphModule], bool]) -> fx.GraphModule:
     """A part of ``gm`` for which ``bad`` holds and of which no shorter beginning or end does.
 
@@ -19,6 +22,7 @@ def minify(gm: fx.GraphModule, xs: Sequence[Any], bad: Callable[[fx.GraphModule]
     1 + 2·⌈log2(n)⌉ times for n operations. A single operation at fault is found wherever it stands, as long as what contains it is wrong.
     Raises ValueError if ``gm`` itself is not bad.
     """
+    # >>> 9.4
     recorded = _Recorder(gm).record(xs)
     calls = [n for n in gm.graph.nodes if n.op in ("call_function", "call_method", "call_module")]
     whole = part = _part(gm, calls, recorded)
@@ -35,6 +39,7 @@ def minify(gm: fx.GraphModule, xs: Sequence[Any], bad: Callable[[fx.GraphModule]
         candidate = _part(gm, calls[middle:high], recorded)
         first, last, part = (middle, last, candidate) if bad(candidate) else (first, middle, part)
     return part
+    # <<< 9.4
 
 
 class _Recorder(fx.Interpreter):

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterable, Iterator, Protocol
 import sympy
 import torch
 
+from ..exercise import exercise
 from .arithmetic import CALLS, combine, result_type
 from .facts import Facts, decide, learn
 from .functions import python, relation, value
@@ -63,12 +64,14 @@ class ShapeEnv:
         self._counts = {"s": 0, "n": 0, "f": 0, "u": 0}
 
     # -- symbols ---------------------------------------------------------------------------------------------------
+    @exercise("8.3")
     def symbol(self, size: int, source: Source, *, marked: bool = False, min: int | None = None, max: int | None = None,
                apart: Iterable[torch.SymInt] = ()) -> "torch.SymInt | int":
         """The size of a dimension. 0 and 1 stay numbers, and equal sizes share a symbol; neither for a ``marked`` one, which has its own.
 
         ``apart``: SymInts that it shall not share with, as they are other dimensions of the same tensor, equal by chance.
         """
+        # >>> 8.3
         if not marked:
             if size in (0, 1):
                 return size
@@ -83,6 +86,7 @@ class ShapeEnv:
         else:
             self._by_size.setdefault(size, []).append(symbol)
         return self._wrapped(symbol)
+        # <<< 8.3
 
     def number(self, number: int | float, source: Source) -> "torch.SymInt | torch.SymFloat | float":
         """A Python number that varies: any int, any finite float (others stay as they are)."""
@@ -148,8 +152,10 @@ class ShapeEnv:
         return python(expr)
 
     # -- questions -------------------------------------------------------------------------------------------------
+    @exercise("8.2")
     def evaluate(self, fact: sympy.Basic) -> bool:
         """The truth of ``fact`` for the sizes at hand; recorded unless it follows. Raises ``UnknownSize``, ``LateGuard``."""
+        # >>> 8.2
         known = self.implied(fact)
         if known is not None:
             return known
@@ -158,6 +164,7 @@ class ShapeEnv:
             raise UnknownSize(self.text(fact))
         self._record(fact if holds else negated(fact))
         return holds
+        # <<< 8.2
 
     def implied(self, fact: sympy.Basic) -> bool | None:
         """The truth of ``fact`` if what is known decides it. Never records."""
@@ -205,8 +212,10 @@ class ShapeEnv:
         return minimal(self.recorded, self._ranges, self.sources)
 
     # -- facts -----------------------------------------------------------------------------------------------------
+    @exercise("8.2")
     def _record(self, fact: sympy.Basic) -> None:
         """``fact`` is true of the sizes at hand. Of an ``or`` the first true part is enough."""
+        # >>> 8.2
         if isinstance(fact, sympy.And):
             for part in fact.args:
                 self.evaluate(part)
@@ -219,6 +228,7 @@ class ShapeEnv:
                 raise LateGuard(self.text(fact))
             self.recorded.append(Recorded(self._readable(fact), self.where()))
             self._learn(fact)
+        # <<< 8.2
 
     def _readable(self, fact: sympy.Basic) -> sympy.Basic:
         """``fact``, or the bound of one symbol that it amounts to."""

@@ -12,6 +12,8 @@ from typing import Any, Mapping
 
 import sympy
 
+from ..exercise import exercise
+
 Expr = sympy.Expr
 Ranges = Mapping[sympy.Symbol, Expr]
 _NO_RANGES: Ranges = {}
@@ -170,7 +172,10 @@ def _divide(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr]:
 
 
 @lru_cache(maxsize=65536)
+@exercise("8.1")
 def _divide_memo(a: Expr, b: Expr, key: tuple[tuple[sympy.Symbol, Expr], ...]) -> tuple[Expr, Expr]:
+    """Quotient and remainder of ``a`` by ``b``, rewritten as far as the ranges (as pairs: ``key``) allow."""
+    # >>> 8.1
     ranges = dict(key)
     if not b.is_Integer:
         return _divide_symbolic(a, b, ranges)
@@ -197,6 +202,7 @@ def _divide_memo(a: Expr, b: Expr, key: tuple[tuple[sympy.Symbol, Expr], ...]) -
         return quotient, r
     q, m = _divide_rest(rest, r, k, ranges)
     return quotient + q, m
+    # <<< 8.1
 
 
 def _divide_rest(rest: list[tuple[int, Expr]], r: Expr, k: int, ranges: Ranges) -> tuple[Expr, Expr]:

@@ -13,6 +13,7 @@ from typing import Iterable
 
 import sympy
 
+from ..exercise import exercise
 from .expr import FloorDiv, Mod
 from .poly import Poly, add, atom, content, divide, divide_by_monomial, expression, multiply, number_of, poly
 from .ranges import Range, Ranges
@@ -211,8 +212,10 @@ class Facts(Ranges):
             return False
         return True if below and above else None
 
+    @exercise("8.4")
     def _sign(self, p: Poly, sign: int = 1) -> bool | None:
         """Whether ``sign * p >= 0``."""
+        # >>> 8.4
         p = p if sign == 1 else negative(p)
         low, high = self.plain_bounds(p)
         if low >= 0:
@@ -225,9 +228,12 @@ class Facts(Ranges):
         if self._follows(p, known, DEPTH):
             return True
         return False if self._follows(add(negative(p), {(): 1}, -1), known, DEPTH) else None
+        # <<< 8.4
 
+    @exercise("8.4")
     def _follows(self, p: Poly, known: list[Poly], depth: int) -> bool:
         """Whether ``p >= 0`` is a sum of known ones and of what ranges say: a shared term is cancelled, the rest decided again."""
+        # >>> 8.4
         for f in known:
             for c, d in _cancelling(p, f):
                 rest = add({m: v * c for m, v in p.items()}, f, -d)
@@ -236,6 +242,7 @@ class Facts(Ranges):
                 if depth > 1 and len(rest) <= len(p) + 1 and self._follows(rest, [g for g in known if g is not f], depth - 1):
                     return True
         return False
+        # <<< 8.4
 
     def _of_divisions(self, p: Poly) -> list[Poly]:
         """``b*q <= a <= b*q + b - 1`` for every ``q = a // b`` in ``p``, for divisors known to be positive."""
@@ -375,8 +382,10 @@ def _cancelling(p: Poly, f: Poly) -> Iterable[tuple[int, int]]:
                 yield pair
 
 
+@exercise("8.4")
 def decide(facts: Facts, fact: sympy.Basic) -> bool | None:
     """Whether ``fact`` follows from ``facts``."""
+    # >>> 8.4
     if fact is sympy.true or fact is sympy.false:
         return fact is sympy.true
     if isinstance(fact, sympy.Not):
@@ -388,6 +397,7 @@ def decide(facts: Facts, fact: sympy.Basic) -> bool | None:
         return strong if strong in answers else None if None in answers else not strong
     normalised = normal(fact)
     return facts.decide(*normalised) if normalised is not None else None
+    # <<< 8.4
 
 
 def learn(facts: Facts, fact: sympy.Basic) -> None:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from math import log2
 from typing import Iterator
 
+from ...exercise import exercise
 from ..codegen.c_openmp_plan import Plan
 from ..codegen.triton_blocks import MOST_Y, Blocks, choose, power
 from ..hardware import Hw
@@ -31,20 +32,26 @@ HELD = 64
 """Elements of every value that a thread may hold; of 255 registers two values of so many fill half."""
 
 
+@exercise("7.2")
 def candidates(plan: Plan, hw: Hw, across: str | None = None) -> list[Blocks]:
     """At most ``MOST`` configurations that launch on ``hw``: the first guess, then its neighbours, near ones before far ones."""
+    # >>> 7.2
     guess = choose(plan, hw, across)
     near = sorted((c for c in set(_around(guess, plan)) if c != guess and launchable(c, plan, hw)), key=lambda c: (_distance(guess, c), _key(c)))
     return [guess, *near[:MOST - 1]]
+    # <<< 7.2
 
 
+@exercise("7.2")
 def launchable(c: Blocks, plan: Plan, hw: Hw) -> bool:
     """Whether ``hw`` has the threads, the registers and the shared memory for ``c``, and its grid has the programs."""
+    # >>> 7.2
     elements = c.x * max(c.y, 1) * max(c.r, 1)
     threads = c.warps * hw.warp
     in_flight = elements * sum(p.dtype.itemsize for p in plan.params if not p.written) * (c.stages - 1)
     return (threads <= 1024 and elements <= ELEMENTS and elements <= HELD * threads and elements >= threads // 4 and in_flight <= hw.shared
             and (not c.y or _second(c, plan) <= MOST_Y))
+    # <<< 7.2
 
 
 def _second(c: Blocks, plan: Plan) -> int:
