@@ -1,7 +1,7 @@
 """Programs compared by what they say, not by how they are written: statements with names numbered in the order they appear.
 
 What the leak scan and the comparison of submissions rest on. Comments, layout, docstrings and annotations do not count, nor do the names of
-variables; attributes, constants and the shape of the tree do.
+variables; names of called functions, attributes, constants and the shape of the tree do.
 """
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ class _Numbered(ast.NodeTransformer):
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.arg(self.new(node.arg), None)
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        """What is called keeps its name: without it, calls of all functions would be alike."""
+        func = node.func if isinstance(node.func, ast.Name) else self.visit(node.func)
+        return ast.Call(func, [self.visit(a) for a in node.args], [self.visit(k) for k in node.keywords])
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         if node.value is None:

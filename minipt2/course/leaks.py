@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import html
 import importlib.util
 import json
@@ -31,13 +32,18 @@ def references(tasks: dict[str, Task]) -> dict[str, set[str]]:
     """Fingerprint of a statement to the exercises whose references have it."""
     known: dict[str, set[str]] = {}
     for task in tasks.values():
-        lines = task.source.splitlines()
-        for region in regions.of(task.source, task.id):
-            body = "\n".join(lines[region.start:region.end])
-            wrapped = "async def _():\n" + _indented(body)  # so that return, yield and await may stand in it
-            for mark in fingerprints.of_tree(ast.parse(wrapped)):
-                known.setdefault(mark, set()).add(task.id)
+        for mark in _of_task(task):
+            known.setdefault(mark, set()).add(task.id)
     return known
+
+
+@functools.cache
+def _of_task(task: Task) -> frozenset[str]:
+    lines, marks = task.source.splitlines(), set()
+    for region in regions.of(task.source, task.id):
+        wrapped = "def _():\n" + _indented("\n".join(lines[region.start:region.end]))  # so that return may stand in it
+        marks |= fingerprints.of_tree(ast.parse(wrapped))
+    return frozenset(marks)
 
 
 def _indented(body: str) -> str:
@@ -48,12 +54,12 @@ def _indented(body: str) -> str:
 
 def bytecodes(tasks: dict[str, Task]) -> dict[tuple, str]:
     """Compiled form of every reference function to its exercise."""
-    found: dict[tuple, str] = {}
-    for task in tasks.values():
-        for code in _codes(compile(task.source, task.file, "exec")):
-            if code.co_qualname in task.target:
-                found[_compiled(code)] = task.id
-    return found
+    return {compiled: task.id for task in tasks.values() for compiled in _compiled_task(task)}
+
+
+@functools.cache
+def _compiled_task(task: Task) -> list[tuple]:
+    return [_compiled(code) for code in _codes(compile(task.source, task.file, "exec")) if code.co_qualname in task.target]
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
