@@ -46,8 +46,6 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     _check(bool, fullgraph=fullgraph, disable=disable)
     _check((bool, type(None)), dynamic=dynamic)
     call_backend = _resolve(backend, mode, options)
-    if getattr(call_backend, "static_sizes", False):
-        dynamic = False
     settings = dict(fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options)
     if model is None:
         return functools.partial(compile, **settings, disable=disable)

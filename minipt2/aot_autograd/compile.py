@@ -13,7 +13,7 @@ from .. import trace as events
 from ..config import config
 from ..prims.core import TensorMeta
 from ..prims.kinds import kind as prims_kind
-from ..prims.lazy import LazyGraphModule
+from ..prims.lazy import Graph, LazyGraphModule
 from .joint import Joint, capture
 from .partition import Kind, partition, storage_root
 from .runtime import Compiler, Plan, bind, report_fallback
@@ -157,7 +157,7 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
 
 def compile_backward(compiler: Compiler, gm: fx.GraphModule) -> Callable[[list], Sequence[Any]]:
     """The forward has run already, so a backward that cannot be compiled runs as the graph it was."""
-    spare = fx.Graph()
+    spare = Graph()
     spare.output(spare.graph_copy(gm.graph, {}))
     spare_module = LazyGraphModule(gm, spare)
     try:

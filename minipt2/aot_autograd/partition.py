@@ -18,7 +18,7 @@ from torch import fx
 from ..config import config
 from ..exercise import exercise
 from ..prims.kinds import kind as prims_kind
-from ..prims.lazy import LazyGraphModule
+from ..prims.lazy import Graph, LazyGraphModule
 from ..shapes.known import likely
 from .ops import aten
 from .simplify import drop_dead, output_node
@@ -177,7 +177,7 @@ def split(joint: fx.GraphModule, saved: set[fx.Node]) -> tuple[fx.GraphModule, f
     order = [n for n in joint.graph.nodes if n in saved]
     given = [n for n in joint.graph.nodes if n.meta.get("tangent")]
     backward = backward_nodes(joint)
-    forward_graph, copies = fx.Graph(), {}
+    forward_graph, copies = Graph(), {}
     for node in joint.graph.nodes:
         if node not in backward and node.op != "output":
             copies[node] = forward_graph.node_copy(node, copies.__getitem__)
@@ -198,7 +198,7 @@ def _own_copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
 
 
 def _backward_module(joint: fx.GraphModule, inputs: list, backward: set, grads: Any) -> fx.GraphModule:
-    graph, copies = fx.Graph(), {}
+    graph, copies = Graph(), {}
     for node in inputs:
         copies[node] = graph.placeholder(node.name)
         copies[node].meta = {k: v for k, v in node.meta.items() if k in ("val", "stack", "static", "tangent", "source")}

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..errors import Unsupported
 from ..exercise import exercise
 from ..fake import FakeMode, FakeTensor, run
-from ..prims.lazy import LazyGraphModule
+from ..prims.lazy import Graph, LazyGraphModule
 from ..prims.meta import contiguous_strides, is_dense
 from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
 from .statistics import corrected
@@ -50,7 +50,7 @@ class Tracer(TorchDispatchMode):
     def __init__(self, fake_mode: FakeMode):
         super().__init__()
         self.fake_mode = fake_mode
-        self.graph = fx.Graph()
+        self.graph = Graph()
         self.root = torch.nn.Module()
         self.origin: dict[str, Any] = {"stack": ()}  # the user's lines, and which of their checkpoints they are in
         self._known: dict[int, Any] = {}  # id(tensor) -> node, or (node, index path) until somebody reads the element

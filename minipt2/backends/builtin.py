@@ -46,5 +46,3 @@ def numpy(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     return aot_compile(gm, example_inputs, fw_compiler=lower, decompose=lambda joint: expand(joint, complete))
 
 
-for _backend in (inductor, numpy):
-    _backend.static_sizes = True  # until it takes symbolic sizes

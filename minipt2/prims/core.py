@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from ..shapes.known import key
+from .lazy import Graph
 
 Shape = tuple[int, ...]
 Number = bool | int | float
@@ -133,7 +134,7 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self.graph = fx.Graph()
+        self.graph = Graph()
         self.values: dict[fx.Node, Any] = {}
         self.known: dict[Any, Any] = {}
         self.origin: dict[str, Any] = {}

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 
 from .core import TensorMeta
-from .lazy import LazyGraphModule
+from .lazy import Graph, LazyGraphModule
 
 LARGEST_CONSTANT = 1 << 20
 """Bytes of a constant tensor; larger ones are data, not part of a program."""
@@ -166,7 +166,7 @@ def _plain(arg: Any) -> Any:
 
 
 def _graph_module(rows: list[tuple], constants: dict[str, Any], meta: dict[str, Any]) -> LazyGraphModule:
-    graph, nodes = fx.Graph(), []
+    graph, nodes = Graph(), []
     for op, name, target, args, kwargs, node_meta in rows:
         node = graph.create_node(op, target, _nodes(args, nodes), _nodes(kwargs, nodes), name=name)
         node.meta = node_meta

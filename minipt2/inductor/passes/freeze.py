@@ -25,6 +25,7 @@ from torch import fx
 
 from ...prims import kind
 from ...prims.kinds import pure
+from ...prims.lazy import Graph
 from .graphs import SYMBOLIC, numel, output_node, placeholders, static_nodes
 from .samples import Samples
 
@@ -44,13 +45,13 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
         return None
     inputs = placeholders(gm.graph)
     needed = _ancestors(frontier)
-    prologue, old_to_new = fx.Graph(), {}
+    prologue, old_to_new = Graph(), {}
     for node in gm.graph.nodes:
         if node in needed:
             old_to_new[node] = _copy(prologue, node, old_to_new)
     prologue.output(tuple(old_to_new[n] for n in frontier))
 
-    main, old_to_new = fx.Graph(), {}
+    main, old_to_new = Graph(), {}
     seen = [n for n in gm.graph.nodes if n.op == "call_function" and not pure(n)]
     live = _ancestors([*output_node(gm.graph).all_input_nodes, *seen], stop=set(frontier))
     kept = [n for n in inputs if (n in live or isinstance(n.meta.get("val"), SYMBOLIC)) and n not in frontier]
