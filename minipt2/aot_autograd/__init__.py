@@ -10,7 +10,8 @@ save) -> compilers -> ``runtime``. Upstream: ``torch._functorch.aot_autograd`` a
 """
 from .compile import aot_compile, aot_eager, compile_backward, compiled, make_plan
 from .partition import min_cut, split
+from .pieces import in_pieces
 from .runtime import Compiled, Plan
 from .trace import Tracer, trace_joint
 
-__all__ = ["Compiled", "Plan", "Tracer", "aot_compile", "aot_eager", "compile_backward", "compiled", "make_plan", "min_cut", "split", "trace_joint"]
+__all__ = ["Compiled", "Plan", "Tracer", "aot_compile", "aot_eager", "compile_backward", "compiled", "in_pieces", "make_plan", "min_cut", "split", "trace_joint"]

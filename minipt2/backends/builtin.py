@@ -25,24 +25,30 @@ def eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
 @register_backend
 def aot_eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     """Forward and backward graphs made ahead of time, run with eager kernels: shows what ``aot_autograd`` does."""
-    from ..aot_autograd import aot_eager
-    return aot_eager(gm, example_inputs)
+    from ..aot_autograd import aot_eager, in_pieces
+    return in_pieces(gm, example_inputs, aot_eager)
 
 
 @register_backend
 def inductor(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     """Graphs made ahead of time, reduced to prims, compiled to fused loops in C."""
-    from ..aot_autograd import compiled
+    from ..aot_autograd import compiled, in_pieces
     from . import stored
-    return compiled(gm, lambda: stored.plan(gm, example_inputs, gm.meta.get("name") or f"graph{next(_names)}"))
+
+    def compile(piece: fx.GraphModule, inputs: list) -> Compiled:
+        return compiled(piece, lambda: stored.plan(piece, inputs, piece.meta.get("name") or f"graph{next(_names)}"))
+    return in_pieces(gm, example_inputs, compile)
 
 
 @register_backend
 def numpy(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     """Graphs made ahead of time, reduced to prims, run by NumPy: shows that the prims are enough to build on."""
-    from ..aot_autograd import aot_compile
+    from ..aot_autograd import aot_compile, in_pieces
     from ..prims import complete, expand
     from .numpy_backend import lower
-    return aot_compile(gm, example_inputs, fw_compiler=lower, decompose=lambda joint: expand(joint, complete))
+
+    def compile(piece: fx.GraphModule, inputs: list) -> Compiled:
+        return aot_compile(piece, inputs, fw_compiler=lower, decompose=lambda joint: expand(joint, complete))
+    return in_pieces(gm, example_inputs, compile)
 
 

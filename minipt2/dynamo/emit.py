@@ -17,6 +17,7 @@ from .bytecode.decode import DIALECT
 from .source import AttrSource, ItemSource, Source
 from .variables.base import Variable, unsupported
 from .variables.constant import ConstantVariable
+from .variables.numbers import depends_on_data
 
 if TYPE_CHECKING:
     from .output_graph import OutputGraph
@@ -205,18 +206,21 @@ class Emitter:
                 seen.add(at)
                 at = at.base
 
-    def graph_output(self, var: Any) -> None:
-        """Push a tensor that the graph computes (it becomes one of the graph's outputs)."""
-        index = self._output_index.get(var.node)
+    def graph_output(self, result: Any) -> None:
+        """Push what the graph computes, a node's tensor or a symbolic number (it becomes one of the graph's outputs)."""
+        key = shapes.known.key(result)
+        index = self._output_index.get(key)
         if index is None:
-            index = self._output_index[var.node] = len(self.outputs)
-            self.outputs.append(var.node)
+            index = self._output_index[key] = len(self.outputs)
+            self.outputs.append(result)
         self.add("LOAD_FAST", GRAPH_OUT)
         self.load_const(index)
         self.binary_subscr()
 
     def number(self, value: Any) -> None:
-        """Push a symbolic number, computed from the sizes and numbers that this frame was called with."""
+        """Push a symbolic number, computed from the sizes and numbers that this frame was called with, or by the graph."""
+        if depends_on_data(value):
+            return self.graph_output(value)
         symbols = self.output.symbols_of(value)
         names = {var.value.node.expr: f"x{k}" for k, var in enumerate(symbols)}
         text = f"lambda {', '.join(names.values())}: {shapes.python(value.node.expr, names.__getitem__)}"

@@ -22,7 +22,6 @@ from ..exercise import exercise
 from .guard_kinds import (
     KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
 )  # fmt: skip
-from ..shapes import ShapeGuard
 from .source import HELPERS, AttrSource, ImportSource, LocalSource, OwnAttrSource, Source
 
 __all__ = ["Guard", "GuardFn", "Check", "compile_guards", "global_state_guard", "tensor_guards"]
@@ -114,7 +113,7 @@ class _Written:
 
     def check(self) -> Check:
         expected = self.expected if isinstance(self.expected, _Text) else describe(self.expected)
-        if isinstance(self.expected, ShapeGuard):
+        if self.kind == "SHAPE":
             places = [place.name() for place in self.expected.places()]
             return Check("", self.kind, str(self.expected), self.test, ", ".join(places), self.hint)
         if self.source is None:

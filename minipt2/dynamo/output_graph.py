@@ -5,6 +5,7 @@ and buffers too) and whose output is a flat tuple of tensors. Upstream: ``torch/
 """
 from __future__ import annotations
 
+import builtins
 import operator
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Callable
@@ -15,7 +16,7 @@ from torch import fx
 from .. import shapes, trace
 from ..errors import FixedSize, Unsupported
 from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run
-from ..shapes.symint import plain
+from ..shapes.known import symbols_in
 from .dynamic import Dynamism, size_source, stride_source
 from .guard_kinds import Product
 from .modes import GlobalState
@@ -48,6 +49,7 @@ class OutputGraph:
         self.guards: dict[Any, None] = {}
         self.side_effects = SideEffects()
         self.fake_mode = FakeMode()
+        self.fake_mode.environment = self._environment_of_data
         self.state = GlobalState()
         self.inputs: list[TensorVariable | NumberVariable] = []
         self.checkpoint: int | None = None  # the region of the user's checkpoint that is traced now
@@ -177,6 +179,10 @@ class OutputGraph:
             self._env = shapes.ShapeEnv(lambda: self.tx.frames() if self.tx else ())
         return self._env
 
+    def _environment_of_data(self) -> shapes.ShapeEnv | None:
+        """Where sizes that depend on data get their symbols; no symbols where a graph that has them could not be cut."""
+        return None if self.state.autocasts or self.dynamism.dynamic is False else self.env
+
     def _sizes(self, value: torch.Tensor, source: "Source", static: bool) -> tuple[list | None, list | None]:
         """Sizes and strides of an input some of which are symbols; (None, None) if none is. A stride may be a ``Product`` of sizes."""
         dims = self.dynamism.dims(value, source, static)
@@ -205,9 +211,8 @@ class OutputGraph:
 
     def symbols_of(self, *values: Any) -> list[NumberVariable]:
         """The symbols that occur in numbers, as what a graph or generated code is given for them."""
-        env = self.env
-        found = dict.fromkeys(s for v in values for s in sorted(v.node.expr.free_symbols, key=lambda s: s.name))
-        return [NumberVariable(plain(env.node(s, float if s.name[0] == "f" else int)), env.sources[s][0]) for s in found]
+        given = [s for s in symbols_in(values) if self.env.sources[s.node.expr]]
+        return [NumberVariable(s, self.env.sources[s.node.expr][0]) for s in given]
 
     def _symbol_inputs(self) -> list[NumberVariable]:
         """The symbols of the graph, with a placeholder for each in front of it."""
@@ -257,10 +262,12 @@ class OutputGraph:
     def create_node(self, op: str, target: Any, args: tuple = (), kwargs: dict | None = None, name: str | None = None) -> fx.Node:
         """A node with ``meta["val"]`` (its fake result, computed once) and ``meta["stack"]`` (the user's lines)."""
         kwargs = kwargs or {}
+        unknown = self._unknowns()
         value = self._run_fake(op, target, args, kwargs)
         for part in value if isinstance(value, (tuple, list)) else (value,):
             if isinstance(part, torch.Tensor) and (part.layout is not torch.strided or part.is_nested):
                 unsupported("MP310", f"{_target_name(target)} makes a {_kind_of(part)} tensor", _DENSE)
+        self._check_sizes(value)
         if self._env is None:
             node = self.graph.create_node(op, target, args, kwargs, name)
         else:  # fx warns of numbers that vary among the arguments given here; they are replaced in the end
@@ -268,12 +275,34 @@ class OutputGraph:
             node.args, node.kwargs = args, kwargs
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
+        if self._unknowns() != unknown:
+            node.meta["depends_on_data"] = True
         if self.checkpoint is not None:
             node.meta["checkpoint"] = self.checkpoint
         if value is None or _is_inplace(op, target, kwargs):  # what returns nothing is called for what it does
             node.meta["impure"] = True
             self.side_effects.touch()
         return node
+
+    def _unknowns(self) -> int:
+        """How many sizes and numbers depend on data so far."""
+        return 0 if self._env is None else self._env.count("u")
+
+    def _check_sizes(self, value: Any) -> None:
+        """No size may turn out negative, as eager would say."""
+        if not self._unknowns():
+            return
+        for leaf in torch.utils._pytree.tree_leaves(value):
+            for n in leaf.shape if isinstance(leaf, torch.Tensor) else ():
+                if isinstance(n, torch.SymInt) and n.node.hint is None and isinstance(fact := n >= 0, torch.SymBool):
+                    self.check(fact, RuntimeError, f"Trying to create tensor with negative dimension {n}")
+
+    def check(self, fact: torch.SymBool, error: type[Exception], message: str) -> None:
+        """``fact``, about numbers that depend on data, is taken for true, and checked by the graph."""
+        node = fact.node
+        if self.env.implied(node.expr) is not True and node.expect_true():
+            self.side_effects.touch()
+            self._bare_node(checked, (fact, error.__name__, message), None).meta["depends_on_data"] = True
 
     def _run_fake(self, op: str, target: Any, args: tuple, kwargs: dict) -> Any:
         if _target_name(target).split(".")[0] in QUANTIZING:  # their fake results are not quantized
@@ -307,7 +336,7 @@ class OutputGraph:
 
     def drop(self, node: fx.Node) -> None:
         """Remove a node whose result is a constant (keep it if it does something)."""
-        if not node.meta.get("impure") and not node.users and node.op in ("call_function", "call_method"):
+        if not node.meta.get("impure") and not node.meta.get("depends_on_data") and not node.users and node.op in ("call_function", "call_method"):
             self.graph.erase_node(node)
 
     # -- global modes ----------------------------------------------------------------------------------------------
@@ -334,7 +363,8 @@ class OutputGraph:
         return self._bare_node(target, args, target(*args))
 
     def _bare_node(self, target: Callable, args: tuple, value: Any) -> fx.Node:
-        node = self.graph.call_function(target, args)
+        node = self.graph.call_function(target)
+        node.args = args
         node.meta.update(val=value, stack=self.tx.frames() if self.tx else (), impure=True)
         return node
 
@@ -390,10 +420,19 @@ class OutputGraph:
         gm = fx.GraphModule(self.attributes, self.graph, class_name=f"Captured_{name}")
         gm.meta["name"] = name
         if self._env is not None:
-            shapes.materialize(gm)
+            try:
+                shapes.materialize(gm)
+            except KeyError as error:
+                unsupported("MP103", f"a number that depends on a tensor's data and that no result shows: {error}")
         trace.count("graphs")
         trace.artifact("graph", name, gm)
         return gm
+
+
+def checked(fact: bool, error: str, message: str) -> None:
+    """A check that captured code makes when it runs."""
+    if not fact:
+        raise getattr(builtins, error)(message)
 
 
 class _Unhashable:

@@ -24,16 +24,17 @@ aten = torch.ops.aten
 def number(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
     """``item()``: an int or float that nothing is known of. Raises ``DataDependent`` for other kinds, or without an environment."""
     dtype = args[0].dtype
-    if mode.environment is None or dtype.is_complex or dtype is torch.bool:
+    env = mode.environment and mode.environment()
+    if env is None or dtype.is_complex or dtype is torch.bool:
         raise DataDependent(str(func))
-    return mode.environment().unbacked(None, kind=float if dtype.is_floating_point else int)
+    return env.unbacked(None, kind=float if dtype.is_floating_point else int)
 
 
 def _size(mode: FakeMode, func: OpOverload, most: Any, least: int = 0) -> Any:
     """A size between ``least`` and ``most``."""
-    if mode.environment is None:
+    env: "ShapeEnv | None" = mode.environment and mode.environment()
+    if env is None:
         raise DynamicShape(str(func))
-    env: "ShapeEnv" = mode.environment()
     if isinstance(most, int):
         return env.unbacked(least, most)
     size = env.unbacked(least)

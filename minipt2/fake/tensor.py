@@ -71,7 +71,7 @@ class FakeMode(TorchDispatchMode):
         self._storages: dict[int, tuple[StorageWeakRef, torch.UntypedStorage]] = {}
         self._constants: list[weakref.ref] = []
         self.environment: Callable[[], Any] | None = None
-        """Gives the ``ShapeEnv`` that makes symbols for what depends on data; None: such operators are errors."""
+        """Gives the ``ShapeEnv`` that makes symbols for what depends on data; without one such operators are errors."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

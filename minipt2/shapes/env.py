@@ -13,14 +13,16 @@ from typing import Any, Callable, Iterable, Iterator, Protocol
 import sympy
 import torch
 
+from ..errors import Unsupported
 from ..exercise import exercise
 from .arithmetic import CALLS, combine, result_type
 from .facts import Facts, decide, learn
 from .functions import python, relation, value
 from .guards import Recorded, ShapeGuard, minimal
+from .known import plain
 from .poly import atom, expression
 from .relations import negated, normal, single
-from .symint import Node, plain
+from .symint import Node
 
 
 class Source(Protocol):
@@ -29,11 +31,11 @@ class Source(Protocol):
     def name(self) -> str: ...
 
 
-class UnknownSize(Exception):
+class UnknownSize(Unsupported):
     """A question about a size that depends on data, which no fact decides. ``fact``: the question as text."""
 
     def __init__(self, fact: str):
-        super().__init__(f"{fact} depends on data")
+        super().__init__("MP103", f"whether {fact} depends on a tensor's data", f"state what holds before it is needed: torch._check({fact}), for one")
         self.fact = fact
 
 
@@ -99,6 +101,10 @@ class ShapeEnv:
         ends = (-math.inf if low is None else low, math.inf if high is None else high)
         assumptions = {"real": True} if kind is float else {"integer": True}
         return self._wrapped(self._new("u", None, None, *ends, **assumptions), kind)
+
+    def count(self, kind: str) -> int:
+        """How many symbols there are of a kind: ``s`` sizes, ``n`` and ``f`` numbers, ``u`` what depends on data."""
+        return self._counts[kind]
 
     def _new(self, kind: str, hint: Any, source: Source | None, low: float = -math.inf, high: float = math.inf, **assumptions: Any) -> sympy.Symbol:
         symbol = sympy.Symbol(f"{kind}{self._counts[kind]}", **assumptions)
@@ -176,10 +182,10 @@ class ShapeEnv:
         return found
 
     def specialize(self, node: Node) -> Any:
-        """The number that ``node`` is, from now on. Raises ``UnknownSize``."""
+        """The number that ``node`` is, from now on. Raises Unsupported for one that depends on data."""
         if not node.is_constant():
             if node.hint is None:
-                raise UnknownSize(self.text(node.expr))
+                raise Unsupported("MP102", f"Python needs the number {self.text(node.expr)}, which depends on a tensor's data")
             self.evaluate(sympy.Eq(node.expr, sympy.sympify(node.hint), evaluate=False))
         return node.hint
 

@@ -6,11 +6,27 @@ Sizes are ints, or ``torch.SymInt`` over our nodes. Plain ``==`` on a SymInt dec
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_WRAP: dict[type, Callable] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
+
+
+def plain(node: Any) -> Any:
+    """A node as Python code sees it: a plain number where it is known to be one, else a SymInt, SymFloat or SymBool."""
+    if not hasattr(node, "env"):  # of C++, for a constant
+        return node.maybe_as_int()
+    if node.is_constant():
+        return node.hint
+    return _WRAP[node.pytype](node)
+
+
+def symbols_in(numbers: Iterable[Any]) -> list[Any]:
+    """The symbols that occur in symbolic numbers, each once, as SymInts and SymFloats."""
+    found = {s: n.node.env for n in numbers for s in sorted(n.node.expr.free_symbols, key=lambda s: s.name)}
+    return [plain(env.node(s, int if s.is_integer else float)) for s, env in found.items()]
 
 
 def known(fact: Any) -> bool:

@@ -1,14 +1,16 @@
 """Comparisons as polynomials: ``p >= 0``, ``p == 0``, ``p != 0``, and what one such comparison says in other words."""
 from __future__ import annotations
 
+import math
 import operator
 from functools import lru_cache
+from typing import Mapping
 
 import sympy
 
 from .expr import FloorDiv
-from .functions import NEGATED, OPAQUE, RELATION_OF, pytype_of, relation
-from .poly import Poly, add, atom, content, poly
+from .functions import NEGATED, OPAQUE, RELATION_OF, pytype_of, relation, value
+from .poly import Poly, add, atom, content, number_of, poly
 
 
 def negated(fact: sympy.Basic) -> sympy.Basic:
@@ -99,3 +101,17 @@ def alone(p: Poly) -> int | None:
     """The atom that ``p`` is."""
     mono, c = next(iter(p.items()), ((), 0))
     return mono[0] if len(p) == 1 and len(mono) == 1 and c == 1 else None
+
+
+def solve(e: sympy.Expr, symbol: sympy.Symbol, number: int, values: Mapping[sympy.Symbol, int]) -> int | float | None:
+    """What ``symbol`` is if ``e``, linear in it, is ``number``, and other symbols have ``values``; None where that does not tell."""
+    if e == symbol:
+        return number
+    p = poly(e)
+    a = number_of(symbol)
+    terms = {m: c for m, c in p.items() if any(atom(x).has(symbol) for x in m)}
+    if any(m.count(a) != 1 or any(x != a and atom(x).has(symbol) for x in m) for m in terms):
+        return None
+    factor = sum(c * math.prod(value(atom(x), values) for x in m if x != a) for m, c in terms.items())
+    rest = sum(c * math.prod(value(atom(x), values) for x in m) for m, c in p.items() if m not in terms)
+    return (number - rest) // factor if factor else None

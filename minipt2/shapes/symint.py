@@ -15,13 +15,12 @@ import sympy
 import torch
 
 from .functions import OPAQUE
+from .known import SYMBOLIC, plain
 from .layouts import channels_last, contiguous, dense
 
 if TYPE_CHECKING:
     from .env import ShapeEnv
 
-_WRAP: dict[type, Callable] = {int: torch.SymInt, float: torch.SymFloat, bool: torch.SymBool}
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Node:
@@ -216,12 +215,3 @@ def call(function: Callable, *args: Any) -> Any:
     env = next(a.node.env for a in args if isinstance(a, SYMBOLIC))
     first, *others = [a.node if isinstance(a, SYMBOLIC) else env.constant(a) for a in args]
     return plain(first._do(op, *others))
-
-
-def plain(node: Any) -> Any:
-    """A node as Python code sees it: a plain number where it is known to be one, else a SymInt, SymFloat or SymBool."""
-    if not isinstance(node, Node):  # of C++, for a constant
-        return node.maybe_as_int()
-    if node.is_constant():
-        return node.hint
-    return _WRAP[node.pytype](node)

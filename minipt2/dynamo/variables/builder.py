@@ -19,7 +19,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from ...shapes.symint import plain
+from ...shapes.known import plain
 from ..source import AttrSource, TypeSource, is_from_module_state
 from . import callables
 from .base import Variable, unsupported

@@ -43,9 +43,9 @@ def _number(cls: type, dunder: str) -> Callable:
     def handler(tx, *args, **kwargs):
         if not args:
             return const(cls())
-        if isinstance(args[0], TensorVariable):
-            unsupported("MP102", f"{cls.__name__}() of a tensor needs its data", "keep the value in a tensor")
-        if isinstance(args[0], NumberVariable):
+        if isinstance(args[0], TensorVariable) and not kwargs:
+            return handler(tx, args[0].call_method(tx, "item", [], {}), *args[1:])
+        if isinstance(args[0], NumberVariable) and cls is not complex:
             return args[0].unary(tx, cls.__name__)
         known = constants(*args, *kwargs.values())
         if known is not None:

@@ -52,8 +52,8 @@ class NumberVariable(Variable):
 
     def as_python_constant(self) -> Any:
         """The number, guarded to stay it; asking whether there is one (``is_constant`` of something that holds this) changes nothing."""
-        if open_questions and self.value.node.hint is not None:
-            if open_questions[-1] is None:
+        if open_questions:
+            if open_questions[-1] is None or self.value.node.hint is None:
                 raise NotConstant(self.describe())
             open_questions[-1].append(self)
             return self.value.node.hint
@@ -61,15 +61,16 @@ class NumberVariable(Variable):
 
     def fix(self) -> Any:
         """The number; any other one is another compilation."""
-        if self.value.node.hint is None:
-            unsupported("MP103", f"{self.describe()} depends on a tensor's data, and Python needs to know it")
         return self.python_type()(self.value)
 
     def as_proxy(self) -> Any:
-        return bool(self.value) if isinstance(self.value, torch.SymBool) else self.value
+        return bool(self.value) if isinstance(self.value, torch.SymBool) and not depends_on_data(self.value) else self.value
 
     def truth(self, tx: "Translator") -> bool:
-        return bool(self.value if isinstance(self.value, torch.SymBool) else self.value != 0)
+        try:
+            return bool(self.value if isinstance(self.value, torch.SymBool) else self.value != 0)
+        except shapes.UnknownSize as error:
+            unsupported("MP101", f"a branch on {error.fact}, which depends on a tensor's data")
 
     def fixed(self) -> ConstantVariable:
         return ConstantVariable(self.fix())
@@ -112,9 +113,15 @@ class NumberVariable(Variable):
         return self.fixed().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, cg: "Emitter") -> None:
-        if isinstance(self.value, torch.SymBool):
+        if isinstance(self.value, torch.SymBool) and not depends_on_data(self.value):
             return cg.load_const(bool(self.value))
         cg.number(self.value)
+
+
+def depends_on_data(value: Any) -> bool:
+    """Whether nothing that the frame is called with tells a symbolic number: the graph computes it."""
+    env = value.node.env
+    return not all(env.sources[s] for s in value.node.expr.free_symbols)
 
 
 def computed(tx, function: Callable, *values: Any) -> Variable | None:

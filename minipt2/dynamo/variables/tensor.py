@@ -123,6 +123,8 @@ class TensorVariable(Variable):
 
     # -- methods and operators -------------------------------------------------------------------------------------
     def call_method(self, tx, name, args, kwargs) -> Variable:
+        if name == "item" and not args and not kwargs:
+            return tx.output.call(tx, "item", [self], {}, op="call_method")
         if name in DATA_METHODS:
             unsupported("MP102", f"Tensor.{name}() needs the tensor's data", "keep values in tensors, or move this call out of the compiled code")
         if name in BREAKING_METHODS:
@@ -210,7 +212,7 @@ class TensorVariable(Variable):
         )  # fmt: skip
 
     def reconstruct(self, cg: "Emitter") -> None:
-        cg.graph_output(self)
+        cg.graph_output(self.node)
 
 
 def _index(tx: "Translator", index: Variable) -> Variable:

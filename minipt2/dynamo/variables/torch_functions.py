@@ -288,8 +288,9 @@ def _check(error: type[Exception]) -> Callable:
     def handler(tx, cond, message=None):
         if isinstance(cond, TensorVariable):
             unsupported("MP101", "a check on tensor data", "use torch._assert_async")
-        if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool):
-            cond.value.node.expect_true()
+        if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool) and cond.value.node.hint is None:
+            tx.output.check(cond.value, error, f"Expected {cond.value}")
+            return none()
         if not cond.truth(tx):
             text = message.call(tx, [], {}) if not is_none(message) else const("")
             raise observed(error, text)
@@ -303,8 +304,18 @@ for _name, _error in {"_check": RuntimeError, "_check_value": ValueError, "_chec
     handles(*named(_name))(_check(_error))
 
 
-@handles(*named("_check_is_size", "_check_with"))
-def _check_is_size(tx, *args, **kwargs):
+@handles(*named("_check_is_size"))
+def _check_is_size(tx, i, message=None, *, max=None):
+    from .operators import binary_op
+
+    for comparison, bound in (("ge", const(0)), ("le", max)):
+        if bound is not None:
+            _check(RuntimeError)(tx, binary_op(tx, comparison, i, bound), message)
+    return none()
+
+
+@handles(*named("_check_with"))
+def _check_with(tx, *args, **kwargs):
     return none()
 
 
