@@ -89,7 +89,7 @@ class _Alone:
     def __init__(self, gm: fx.GraphModule, node: fx.Node, grad: bool):
         self.gm, self.node, self.grad = gm, node, grad
         self.needs = node.all_input_nodes
-        self.tells = [(k, d, n.node.expr) for k, leaf in enumerate(pytree.tree_leaves(node.meta["val"])) for d, n in _numbers(leaf)]
+        self.shows = node.meta.get("shows", ())
 
     def __call__(self, values: dict, symbols: dict) -> None:
         args, kwargs = _filled((self.node.args, self.node.kwargs), {**values, **_attributes(self.gm, self.needs)}, symbols)
@@ -100,7 +100,7 @@ class _Alone:
                 result = getattr(args[0], self.node.target)(*args[1:], **kwargs)
         values[self.node] = result
         leaves = pytree.tree_leaves(result)
-        for k, d, e in self.tells:
+        for k, d, e in self.shows:
             _learn(symbols, e, leaves[k] if d is None else leaves[k].shape[d])
 
 
@@ -168,13 +168,6 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any]) -> None:
 
 def _tensors_among(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     return [n for n in nodes if not isinstance(n.meta.get("val"), SYMBOLIC)]
-
-
-def _numbers(value: Any) -> list[tuple[int | None, Any]]:
-    """The symbolic numbers that a value shows: (None, itself), or (dimension, size)."""
-    if isinstance(value, SYMBOLIC):
-        return [(None, value)]
-    return [(d, n) for d, n in enumerate(value.shape) if isinstance(n, SYMBOLIC)] if isinstance(value, torch.Tensor) else []
 
 
 def _symbols_of(nodes: Sequence[fx.Node]) -> list[Any]:

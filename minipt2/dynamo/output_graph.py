@@ -16,7 +16,7 @@ from torch import fx
 from .. import shapes, trace
 from ..errors import FixedSize, Unsupported
 from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run
-from ..shapes.known import symbols_in
+from ..shapes.known import shown_by, symbols_in
 from .dynamic import Dynamism, size_source, stride_source
 from .guard_kinds import Product
 from .modes import GlobalState
@@ -276,7 +276,7 @@ class OutputGraph:
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
         if self._unknowns() != unknown:
-            node.meta["depends_on_data"] = True
+            node.meta.update(depends_on_data=True, shows=shown_by(value))
         if self.checkpoint is not None:
             node.meta["checkpoint"] = self.checkpoint
         if value is None or _is_inplace(op, target, kwargs):  # what returns nothing is called for what it does
@@ -289,20 +289,30 @@ class OutputGraph:
         return 0 if self._env is None else self._env.count("u")
 
     def _check_sizes(self, value: Any) -> None:
-        """No size may turn out negative, as eager would say."""
+        """No size may turn out negative, and whatever else the operation took for true of numbers that depend on data has to be."""
         if not self._unknowns():
             return
         for leaf in torch.utils._pytree.tree_leaves(value):
             for n in leaf.shape if isinstance(leaf, torch.Tensor) else ():
                 if isinstance(n, torch.SymInt) and n.node.hint is None and isinstance(fact := n >= 0, torch.SymBool):
-                    self.check(fact, RuntimeError, f"Trying to create tensor with negative dimension {n}")
+                    fact.node.expect_true()
+        self._write_checks(RuntimeError, None)
 
-    def check(self, fact: torch.SymBool, error: type[Exception], message: str) -> None:
+    def check(self, fact: torch.SymBool, error: type[Exception], message: str | None) -> None:
         """``fact``, about numbers that depend on data, is taken for true, and checked by the graph."""
-        node = fact.node
-        if self.env.implied(node.expr) is not True and node.expect_true():
+        fact.node.expect_true()
+        self._write_checks(error, message)
+
+    def _write_checks(self, error: type[Exception], message: str | None) -> None:
+        from ..shapes.symint import AsWritten
+
+        written = self.scratch("checks")
+        for expected in self.env.asserted[len(written):]:
+            written[len(written)] = expected
             self.side_effects.touch()
-            self._bare_node(checked, (fact, error.__name__, message), None).meta["depends_on_data"] = True
+            fact = torch.SymBool(AsWritten(expected.fact, self.env, bool, None))
+            text = message or f"Expected {fact}, which depends on a tensor's data"
+            self._bare_node(checked, (fact, error.__name__, text), None).meta["depends_on_data"] = True
 
     def _run_fake(self, op: str, target: Any, args: tuple, kwargs: dict) -> Any:
         if _target_name(target).split(".")[0] in QUANTIZING:  # their fake results are not quantized

@@ -10,14 +10,16 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 import torch
 
 from .. import api, trace
 from ..errors import InvalidArgument, Unsupported
-from .stages import Gathering
 from .text import target_name
+
+if TYPE_CHECKING:
+    from .stages import Gathering
 
 _LISTED = 12
 """Operators named in a line; the rest is counted."""
@@ -44,6 +46,12 @@ class GraphReport:
         return Counter(target_name(n.target) for n in self.module.graph.nodes if n.op in ("call_function", "call_method"))
 
 
+def _gathering() -> "Gathering":
+    from .stages import Gathering  # imports the compiler's lower half, which programs that only import minipt2 do not need
+
+    return Gathering()
+
+
 @dataclass
 class Explanation:
     """What one call compiled. Print it, or let a notebook show it."""
@@ -65,7 +73,7 @@ class Explanation:
     seconds: dict[str, float] = field(default_factory=dict)
     """Time of each stage, without the stages it called."""
     counters: dict[str, int] = field(default_factory=dict)
-    stages: Gathering = field(default_factory=Gathering, repr=False)
+    stages: "Gathering" = field(default_factory=_gathering, repr=False)
     """What became of each graph, for ``to_html``."""
 
     @property
@@ -200,7 +208,7 @@ def explain(fn: Callable, *misplaced: Any, **settings: Any) -> Callable[..., Exp
     def run(*args: Any, **kwargs: Any) -> Explanation:
         found = Explanation()
         before = trace.counters()
-        stops = [trace.subscribe(found.listen, *_STAGES), trace.subscribe(found.stages.listen, *Gathering.LISTENS)]
+        stops = [trace.subscribe(found.listen, *_STAGES), trace.subscribe(found.stages.listen, *found.stages.LISTENS)]
         try:
             with warnings.catch_warnings(record=True) as caught:
                 api.compile(fn, **settings)(*args, **kwargs)

@@ -35,7 +35,7 @@ class UnknownSize(Unsupported):
     """A question about a size that depends on data, which no fact decides. ``fact``: the question as text."""
 
     def __init__(self, fact: str):
-        super().__init__("MP103", f"whether {fact} depends on a tensor's data", f"state what holds before it is needed: torch._check({fact}), for one")
+        super().__init__("MP103", f"whether {fact} depends on a tensor's data", "state what holds of the size before it is needed, with torch._check")
         self.fact = fact
 
 
@@ -114,7 +114,7 @@ class ShapeEnv:
             self.hints[symbol] = hint
         if symbol.is_integer:
             self._ranges[symbol] = (low, high)
-            self.facts.give(symbol, low, high)
+            self.facts.give(symbol, low, high, source is None)
         return symbol
 
     def _wrapped(self, symbol: sympy.Symbol, pytype: type = int) -> Any:

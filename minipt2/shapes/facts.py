@@ -31,6 +31,7 @@ class Facts(Ranges):
         self.solved: dict[int, Poly] = {}
         self.at_least_zero: list[Poly] = []
         self.not_zero: list[Poly] = []
+        self.unknown: set[int] = set()
         self.version = 0
         self._images: dict[int, Poly] = {}
         self._decided: dict[tuple, bool | None] = {}
@@ -59,9 +60,11 @@ class Facts(Ranges):
         return p.get((), 0) if not p or len(p) == 1 and () in p else None
 
     # -- what a caller may tell ------------------------------------------------------------------------------------
-    def give(self, symbol: sympy.Symbol, low: float, high: float) -> None:
-        """The range of a symbol, both ends included."""
+    def give(self, symbol: sympy.Symbol, low: float, high: float, unknown: bool = False) -> None:
+        """The range of a symbol, both ends included; ``unknown``: it depends on data, and is written in terms of others where it can be."""
         self.ranges[number_of(symbol)] = (low, high)
+        if unknown:
+            self.unknown.add(number_of(symbol))
         self._changed()
 
     def sharpened(self, op: str, p: Poly) -> tuple[str, Poly]:
@@ -338,7 +341,7 @@ class Facts(Ranges):
         return p
 
     def _solvable(self, p: Poly) -> int | None:
-        """An atom that occurs once, with coefficient 1 or -1: the youngest of the symbols, else of the others."""
+        """An atom that occurs once, with coefficient 1 or -1: what depends on data first, then the youngest of the symbols."""
         found = None
         for mono, c in p.items():
             if len(mono) != 1 or abs(c) != 1:
@@ -347,7 +350,7 @@ class Facts(Ranges):
             e = atom(a)
             if any(b != a and (a == b or atom(b).free_symbols & e.free_symbols) for m in p for b in m) or sum(a in m for m in p) > 1:
                 continue
-            if found is None or (e.is_Symbol, a) > (atom(found).is_Symbol, found):
+            if found is None or (a in self.unknown, e.is_Symbol, a) > (found in self.unknown, atom(found).is_Symbol, found):
                 found = a
         return found
 

@@ -8,25 +8,23 @@ so that plain Python runs the graph on numbers. Upstream: what ``make_fx`` recor
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
-import torch
 from torch import fx
 
 from .functions import meaning, pytype_of
 from .known import SYMBOLIC, plain
 from .poly import atom, poly
 from .relations import single
-
-if TYPE_CHECKING:
-    from .env import ShapeEnv
+from .symint import Node
 
 
 def materialize(gm: fx.GraphModule) -> fx.GraphModule:
     """``gm``, changed in place and recompiled where it held symbolic numbers.
 
-    Raises KeyError for a symbol that is no input of it and shown by no node: no number that one returns, no size of what it returns.
+    A node's ``meta["shows"]`` lists what tells symbols that depend on data: (which of its results, dimension or None for the number itself,
+    the expression). Raises KeyError for a symbol that is no input of the graph and shown by no node.
     """
     writer = _Writer(gm.graph)
     changed = False
@@ -48,48 +46,54 @@ class _Writer:
     def __init__(self, graph: fx.Graph):
         self.graph = graph
         self.known: dict[sympy.Basic, Any] = {}
-        self.shown: dict[sympy.Symbol, tuple[fx.Node, int, int]] = {}
-        """Symbols that depend on data: the tensor and the dimension whose size is the symbol plus so much."""
+        self.shown: dict[sympy.Symbol, tuple[fx.Node, int, int | None, int]] = {}
+        """Symbols that depend on data: the node, which of its results, and the dimension whose size is the symbol plus so much."""
 
     def note(self, node: fx.Node) -> None:
-        """Remember which symbol ``node`` is or shows."""
+        """Remember which symbols ``node`` is or shows."""
         value = node.meta.get("val")
-        if isinstance(value, SYMBOLIC) and value.node.expr.is_Symbol:
-            self.known.setdefault(value.node.expr, node)
-        elif node.meta.get("depends_on_data") or node.target is operator.getitem:
-            for d, n in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-                p = single(poly(n.node.expr)) if isinstance(n, SYMBOLIC) and n.node.hint is None else None
-                if p is not None and p[1] == 1 and atom(p[0]).is_Symbol:
-                    self.shown.setdefault(atom(p[0]), (node, d, p[2]))
+        if node.op == "placeholder" and isinstance(value, SYMBOLIC):
+            self.known[value.node.expr] = node
+        for k, dim, e in node.meta.get("shows", ()):
+            if dim is None and value is not None and isinstance(value, SYMBOLIC):
+                self.known[e] = node
+            elif (p := single(poly(e))) is not None and p[1] == 1 and atom(p[0]).is_Symbol:
+                self.shown.setdefault(atom(p[0]), (node, k, dim, p[2]))
 
     def given(self, value: Any) -> Any:
         """The node for a symbolic number; other values stay."""
-        return self.node(value.node.expr, value.node.env) if isinstance(value, SYMBOLIC) else value
+        return self.node(value.node.expr, value.node) if isinstance(value, SYMBOLIC) else value
 
-    def node(self, e: sympy.Basic, env: "ShapeEnv") -> Any:
+    def node(self, e: sympy.Basic, like: Node) -> Any:
         if e not in self.known:
-            self.known[e] = self.made(e, env) if e.args else self.symbol(e) if e.is_Symbol else env.hint(e)
+            self.known[e] = self.made(e, like) if e.args else self.symbol(e) if e.is_Symbol else like.env.hint(e)
             if isinstance(self.known[e], fx.Node):
-                self.known[e].meta.update(stack=(), val=plain(env.node(e, pytype_of(e))))
+                self.known[e].meta.update(stack=(), val=plain(like.like(e, pytype_of(e))))
         return self.known[e]
 
     def symbol(self, symbol: sympy.Symbol) -> fx.Node:
-        tensor, dim, more = self.shown[symbol]
-        size = self.graph.call_method("size", (tensor, dim))
+        node, k, dim, more = self.shown[symbol]
+        value = node.meta["val"]
+        if isinstance(value, (tuple, list)):
+            node, value = self.graph.call_function(operator.getitem, (node, k)), value[k]
+            node.meta.update(stack=(), val=value)
+        size = node if dim is None else self.graph.call_method("size", (node, dim))
         if not more:
             return size
-        size.meta.update(stack=(), val=tensor.meta["val"].shape[dim])
+        size.meta.update(stack=(), val=value.shape[dim])
         return self.graph.call_function(operator.sub, (size, more))
 
-    def made(self, e: sympy.Basic, env: "ShapeEnv") -> fx.Node:
+    def made(self, e: sympy.Basic, like: Node) -> fx.Node:
         function, binary = meaning(e)
-        first, *others = [self.node(a, env) for a in e.args]
+        first, *others = [self.node(a, like) for a in e.args]
         if not binary:
             return self.graph.call_function(function, (first, *others))
         total = first
         for k, other in enumerate(others, 2):
             total = self.graph.call_function(function, (total, other))
-            total.meta.update(stack=(), val=plain(env.node(e.func(*e.args[:k], evaluate=False), pytype_of(e))) if k < len(e.args) else None)
+            if k < len(e.args):
+                part = e.func(*e.args[:k], evaluate=False)
+                total.meta.update(stack=(), val=plain(like.like(part, pytype_of(part))))
         return total
 
 

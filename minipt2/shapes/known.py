@@ -25,8 +25,17 @@ def plain(node: Any) -> Any:
 
 def symbols_in(numbers: Iterable[Any]) -> list[Any]:
     """The symbols that occur in symbolic numbers, each once, as SymInts and SymFloats."""
-    found = {s: n.node.env for n in numbers for s in sorted(n.node.expr.free_symbols, key=lambda s: s.name)}
+    found = {s: n.node.env for n in numbers for s in sorted(n.node.env.replace(n.node.expr).free_symbols, key=lambda s: s.name)}
     return [plain(env.node(s, int if s.is_integer else float)) for s, env in found.items()]
+
+
+def shown_by(result: Any) -> list[tuple[int, int | None, Any]]:
+    """What a result tells of symbols: (which of its leaves, dimension or None for the number itself, the expression)."""
+    out = []
+    for k, leaf in enumerate(torch.utils._pytree.tree_leaves(result)):
+        numbers = enumerate(leaf.shape) if isinstance(leaf, torch.Tensor) else [(None, leaf)]
+        out += [(k, d, n.node.expr) for d, n in numbers if isinstance(n, SYMBOLIC)]
+    return out
 
 
 def known(fact: Any) -> bool:

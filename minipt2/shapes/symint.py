@@ -42,6 +42,10 @@ class Node:
             self._constant = not self._expr.free_symbols
         return self._expr
 
+    def like(self, expr: sympy.Basic, pytype: type) -> "Node":
+        """The node of another expression in the same environment."""
+        return self.env.node(expr, pytype)
+
     # -- kinds -----------------------------------------------------------------------------------------------------
     def is_int(self) -> bool:
         return self.pytype is int
@@ -176,6 +180,22 @@ class Node:
 
     def _layout(self, question: Callable, sizes: list, strides: list) -> "Node":
         return self.wrap_bool(question([plain(n) for n in sizes], [plain(n) for n in strides]))
+
+
+class AsWritten(Node):
+    """A node whose expression stays what it was: of a fact that is checked, and that would follow from itself."""
+
+    __slots__ = ()
+
+    @property
+    def expr(self) -> sympy.Basic:
+        return self._expr
+
+    def is_constant(self) -> bool:
+        return self._constant
+
+    def like(self, expr: sympy.Basic, pytype: type) -> Node:
+        return AsWritten(expr, self.env, pytype, self.env.hint(expr))
 
 
 def _method(op: str) -> Callable:

@@ -124,6 +124,11 @@ def depends_on_data(value: Any) -> bool:
     return not all(env.sources[s] for s in value.node.expr.free_symbols)
 
 
+def is_open(fact: torch.SymBool) -> bool:
+    """Whether a fact depends on data and follows from nothing known."""
+    return fact.node.hint is None and fact.node.env.implied(fact.node.expr) is None
+
+
 def computed(tx, function: Callable, *values: Any) -> Variable | None:
     """What a function of Python numbers gives, some of them symbolic; None where that has no symbolic form."""
     values = [int(v) if isinstance(v, (bool, torch.SymBool)) else v for v in values]  # truth values count as numbers

@@ -12,10 +12,11 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
+from ...errors import Unsupported
 from ..source import AnswerSource, TorchGlobalSource
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, is_none, none, observed
-from .numbers import NumberVariable, computed, numbers
+from .numbers import NumberVariable, computed, is_open, numbers
 from .tensor import TensorVariable
 
 LEAF_MODULES = frozenset(("torch.functional", "torch.nn.functional", "torch._jit_internal", "torch.special", "torch.linalg",
@@ -284,12 +285,21 @@ def typename(tx, obj):
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
+def _text(tx, message: Variable | None) -> str | None:
+    """What a check's message function says, if that is known while tracing."""
+    try:
+        known = constants(message.call(tx, [], {})) if message is not None else None
+    except Unsupported:
+        return None
+    return str(known[0]) if known else None
+
+
 def _check(error: type[Exception]) -> Callable:
     def handler(tx, cond, message=None):
         if isinstance(cond, TensorVariable):
             unsupported("MP101", "a check on tensor data", "use torch._assert_async")
-        if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool) and cond.value.node.hint is None:
-            tx.output.check(cond.value, error, f"Expected {cond.value}")
+        if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool) and is_open(cond.value):
+            tx.output.check(cond.value, error, _text(tx, message))
             return none()
         if not cond.truth(tx):
             text = message.call(tx, [], {}) if not is_none(message) else const("")

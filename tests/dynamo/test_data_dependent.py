@@ -1,0 +1,157 @@
+"""Sizes and numbers that depend on data: in the graph where nothing asks for them, a break where something does."""
+from __future__ import annotations
+
+import pytest
+import torch
+
+import minipt2
+from minipt2.errors import Unsupported
+
+from tests.compare import assert_same
+
+
+def item_as_a_size(x):
+    return torch.zeros(x[0].long().abs().item()) + x.sum()
+
+
+def positions(x):
+    y = x.relu()
+    return y.nonzero() * 2, y + 1
+
+
+def masked(x):
+    y = x[x > 0]
+    return torch.cat([y, y * 3]), y.shape[0], y.numel() * 2
+
+
+def unique(x):
+    values, where = torch.unique(x.detach().round(), return_inverse=True)
+    return values.sin(), where + 1
+
+
+def repeated(x):
+    return torch.repeat_interleave(x, (x > 0).long() + 1).exp()
+
+
+def scaled_by_a_float(x):
+    return x / x.abs().max().item()
+
+
+def checked(x):
+    n = x[0].long().abs().item()
+    torch._check(n >= 1)
+    torch._check(n <= x.shape[0])
+    return x[:n] * 2, n
+
+
+def without_gradients(x):
+    with torch.no_grad():
+        chosen = (x > x.mean()).nonzero().squeeze(-1)
+    return x[chosen] * 2
+
+
+def several_in_a_row(x):
+    y = x[x > -1]
+    z = y[y < 1] + 1
+    return (z * int(z.detach().sum() * 0 + 2)).sum(), y.sum() * float(y.detach().sum())
+
+
+CAPTURED = [item_as_a_size, positions, masked, unique, repeated, scaled_by_a_float, checked, without_gradients, several_in_a_row]
+
+
+def inputs(seed: int, size: int = 7, grad: bool = True) -> torch.Tensor:
+    torch.manual_seed(seed)
+    x = torch.randn(size) * 4
+    x[0] = 2.5 + seed  # within what is checked
+    return x.requires_grad_(grad)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("fn", CAPTURED)
+def test_one_graph_serves_whatever_comes_of_the_data(fn, backend, fresh):
+    compiled = minipt2.compile(fn, backend=backend, fullgraph=True)
+    for seed in range(3):
+        x, y = inputs(seed), inputs(seed)
+        want, got = fn(x), compiled(y)
+        assert_same(want, got)
+        if any(isinstance(w, torch.Tensor) and w.requires_grad for w in torch.utils._pytree.tree_leaves(want)):
+            for result in (want, got):
+                sum(t.sum() for t in torch.utils._pytree.tree_leaves(result) if isinstance(t, torch.Tensor) and t.requires_grad).backward()
+            torch.testing.assert_close(y.grad, x.grad)
+    assert minipt2.counters()["recompiles"] == 0 and minipt2.counters().get("aot_fallbacks", 0) == 0
+
+
+def branch(x):
+    n = x[0].long().item()
+    if n > 3:
+        return x + 1
+    return x - n
+
+
+def loop(x):
+    for k in range(x[0].long().item()):
+        x = x + k
+    return x
+
+
+def subscript(x):
+    return x * [1, 2, 3, 4, 5, 6][x[0].long().item()]
+
+
+def view_that_may_not_fit(x):
+    return x.view(x[0].long().item() + 5, -1)  # 7 rows for the sizes below
+
+
+@pytest.mark.parametrize("fn, asked", [(branch, "u0 > 3"), (loop, "u0"), (subscript, "u0"), (view_that_may_not_fit, "u0")])
+def test_where_a_number_is_asked_for_the_graph_breaks(fn, asked, fresh):
+    x = inputs(0, grad=False)
+    with pytest.raises(Unsupported, match="depends on (a tensor's|tensor) data") as caught:
+        minipt2.compile(fn, backend="eager", fullgraph=True)(x)
+    assert asked in caught.value.reason and caught.value.frames[-1].file == __file__
+    compiled = minipt2.compile(fn, backend="eager")
+    for seed in (0, 2):
+        x = inputs(seed, 7 + seed, grad=False)
+        assert_same(fn(x), compiled(x))
+
+
+def test_facts_are_checked_when_the_code_runs(fresh):
+    compiled = minipt2.compile(checked, backend="aot_eager")
+    compiled(inputs(0))
+    with pytest.raises(RuntimeError, match="Expected"):
+        compiled(torch.full((7,), 9.0))
+
+
+def test_negative_sizes_are_refused(fresh):
+    compiled = minipt2.compile(lambda x: torch.zeros(x[0].long().item()) + 1, backend="aot_eager")
+    assert compiled(inputs(0)).shape == (2,)
+    with pytest.raises(RuntimeError, match="u0 >= 0"):
+        compiled(-inputs(0, grad=False))
+
+
+def test_dynamic_false_breaks(fresh):
+    compiled = minipt2.compile(masked, backend="eager", dynamic=False)
+    assert_same(masked(inputs(0)), compiled(inputs(0)))
+    assert minipt2.counters()["breaks"] == 1
+
+
+def test_an_equality_that_is_relied_on_is_checked_too(fresh):
+    def f(x, y):
+        n = x[0].long().item()
+        torch._check(n == y.shape[0], lambda: "the first number says how many")
+        return torch.ones(n) + y
+
+    compiled = minipt2.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+    for n in (3, 5):
+        assert_same(f(torch.full((4,), float(n)), torch.randn(n) * 0), compiled(torch.full((4,), float(n)), torch.zeros(n)))
+    with pytest.raises(RuntimeError, match="the first number says how many"):
+        compiled(torch.full((4,), 6.0), torch.zeros(5))
+    assert minipt2.counters()["graphs"] == 1
+
+
+def test_a_size_that_shows_in_a_sum_only(fresh):
+    def f(x):
+        classes = torch.nn.functional.pad(x[x > 0], (1, 2))
+        return classes, classes.shape[0] - 3
+
+    compiled = minipt2.compile(f, backend="aot_eager", fullgraph=True)
+    assert_same(f(inputs(1, grad=False)), compiled(inputs(1, grad=False)))
