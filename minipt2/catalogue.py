@@ -20,7 +20,8 @@ class Reason(NamedTuple):
 REASONS: dict[str, Reason] = {
     "MP101": Reason("data-dependent branch", "compute both and choose with torch.where, or decide outside the compiled code"),
     "MP102": Reason("a tensor's value as a Python value", "keep the value in a tensor, or read it outside the compiled code"),
-    "MP103": Reason("data-dependent size", "use operations whose result has a known size (masks, torch.where with three arguments)"),
+    "MP103": Reason("data-dependent size",
+                    "state what holds of it with torch._check before it is needed, or use operations whose result has a known size (masks, torch.where with three arguments)"),
     "MP201": Reason("an attribute that is not known", "read the attribute outside the compiled code and pass it in"),
     "MP202": Reason("an attribute that cannot be set", "set the attribute outside the compiled code"),
     "MP204": Reason("iteration over something unknown", "make it a list or tuple outside the compiled code"),

@@ -35,7 +35,7 @@ class UnknownSize(Unsupported):
     """A question about a size that depends on data, which no fact decides. ``fact``: the question as text."""
 
     def __init__(self, fact: str):
-        super().__init__("MP103", f"whether {fact} depends on a tensor's data", "state what holds of the size before it is needed, with torch._check")
+        super().__init__("MP103", f"whether {fact} depends on a tensor's data")
         self.fact = fact
 
 
