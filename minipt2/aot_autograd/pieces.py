@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from ..prims.lazy import Graph
 from ..shapes.known import SYMBOLIC, symbols_in
 
 Compile = Callable[[fx.GraphModule, list], Callable[..., Sequence[Any]]]
@@ -113,7 +114,7 @@ class _Piece:
         self.needs = list(dict.fromkeys(n for node in nodes for n in _tensors_among(node.all_input_nodes) if n not in inside))
 
     def build(self, wanted: set[fx.Node], compile: Compile) -> None:
-        graph = fx.Graph()
+        graph = Graph()
         self.results = [n for n in self.nodes if n in wanted]
         self.symbols = _symbols_of([*self.needs, *self.nodes])
         copies: dict[fx.Node, Any] = {}
@@ -161,9 +162,8 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any]) -> None:
     def given(n: fx.Node) -> Any:
         return n.meta["val"] if isinstance(n.meta.get("val"), SYMBOLIC) else copies[n]
 
-    new = copies[node] = graph.create_node(node.op, node.target, (), {}, node.name)
-    new.args, new.kwargs = fx.map_arg((node.args, node.kwargs), given)
-    new.meta = dict(node.meta)
+    copies[node] = graph.create_node(node.op, node.target, *fx.map_arg((node.args, node.kwargs), given), node.name)
+    copies[node].meta = dict(node.meta)
 
 
 def _tensors_among(nodes: Sequence[fx.Node]) -> list[fx.Node]:

@@ -50,5 +50,3 @@ def numpy(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     def compile(piece: fx.GraphModule, inputs: list) -> Compiled:
         return aot_compile(piece, inputs, fw_compiler=lower, decompose=lambda joint: expand(joint, complete))
     return in_pieces(gm, example_inputs, compile)
-
-

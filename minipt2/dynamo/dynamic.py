@@ -37,7 +37,7 @@ class Dynamism:
     # -- tensors ---------------------------------------------------------------------------------------------------
     def dims(self, value: torch.Tensor, source: Source, static: bool) -> dict[int, Range | None]:
         """The dimensions of an input that are to be symbols, with the range of those that the user has marked."""
-        if value.layout is not torch.strided:
+        if value.layout is not torch.strided or value.is_nested:
             return {}
         marks, fixed = marked_dynamic(value), marked_static(value)
         history = self._tensors[source.name(), value.dim()]

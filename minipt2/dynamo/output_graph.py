@@ -16,6 +16,7 @@ from torch import fx
 from .. import shapes, trace
 from ..errors import FixedSize, Unsupported
 from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run
+from ..prims.lazy import Graph
 from ..shapes.known import shown_by, symbols_in
 from .dynamic import Dynamism, size_source, stride_source
 from .guard_kinds import Product
@@ -44,7 +45,7 @@ class OutputGraph:
     def __init__(self, code: CodeType, f_globals: dict, f_builtins: dict, closure: tuple, dynamism: Dynamism | None = None):
         self.code, self.f_globals, self.f_builtins, self.dynamism = code, f_globals, f_builtins, dynamism or Dynamism(False)
         self._env: shapes.ShapeEnv | None = None
-        self.graph = fx.Graph()
+        self.graph = Graph()
         self.attributes: dict[str, Any] = {}
         self.guards: dict[Any, None] = {}
         self.side_effects = SideEffects()
@@ -268,11 +269,7 @@ class OutputGraph:
             if isinstance(part, torch.Tensor) and (part.layout is not torch.strided or part.is_nested):
                 unsupported("MP310", f"{_target_name(target)} makes a {_kind_of(part)} tensor", _DENSE)
         self._check_sizes(value)
-        if self._env is None:
-            node = self.graph.create_node(op, target, args, kwargs, name)
-        else:  # fx warns of numbers that vary among the arguments given here; they are replaced in the end
-            node = self.graph.create_node(op, target, (), {}, name)
-            node.args, node.kwargs = args, kwargs
+        node = self.graph.create_node(op, target, args, kwargs, name)
         node.meta["val"] = value
         node.meta["stack"] = self.tx.frames()
         if self._unknowns() != unknown:
@@ -373,8 +370,7 @@ class OutputGraph:
         return self._bare_node(target, args, target(*args))
 
     def _bare_node(self, target: Callable, args: tuple, value: Any) -> fx.Node:
-        node = self.graph.call_function(target)
-        node.args = args
+        node = self.graph.call_function(target, args)
         node.meta.update(val=value, stack=self.tx.frames() if self.tx else (), impure=True)
         return node
 

@@ -85,7 +85,7 @@ def test_item():
         n = x.sum().item()
         return x * n + 1
 
-    check(f, torch.arange(4.0), breaks=1)
+    check(f, torch.arange(4.0), breaks=0)
 
 
 def test_branch_on_data_both_ways():
@@ -459,13 +459,13 @@ def test_break_is_announced():
     stop = trace.subscribe(lambda stage, name, payload: seen.append((stage, name, payload)))
     try:
         def f(x):
-            return x + x.sum().item()
+            return x + x.tolist()[0]
 
         optimize(f, Recorder())(torch.ones(2))
     finally:
         stop()
     (code, error), = [(name, p) for stage, name, p in seen if stage == "breaks"]
-    assert code == "MP102" and "x.sum().item()" in error.frames[-1].text
+    assert code == "MP102" and "x.tolist()" in error.frames[-1].text
 
 
 def test_while_true_with_break_and_continue():

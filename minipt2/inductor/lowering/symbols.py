@@ -34,7 +34,7 @@ class Symbols:
         for position, val in enumerate(fakes if fakes is not None else [n.meta.get("val") for n in nodes]):
             if isinstance(val, SYMBOLIC):
                 self.inputs[val.node.expr] = position
-                self.hints[val.node.expr] = val.node.hint
+                self.hints[val.node.expr] = UNKNOWN if val.node.hint is None else val.node.hint
         if self.inputs:
             self._name_sizes(graph)
 

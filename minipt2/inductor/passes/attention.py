@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
+from ...prims.lazy import Graph
+
 DEEPEST_HEAD = 32
 """On a CPU the fused backward computes the scores again: with gradients it wins only over heads of so many channels."""
 FILLED = -1e9
@@ -57,7 +59,7 @@ def fuse_attention(gm: fx.GraphModule) -> fx.GraphModule:
     found = [a for node in gm.graph.nodes if _kind(node) == "softmax" and (a := _match(node)) and _applies(a)]
     if not found:
         return gm
-    graph, copies = fx.Graph(), {}
+    graph, copies = Graph(), {}
     output = graph.graph_copy(gm.graph, copies)
     graph.output(output)
     for attention in found:

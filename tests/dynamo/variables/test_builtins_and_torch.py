@@ -183,7 +183,7 @@ def test_is_compiling_while_captured():
 
 BREAKS = {
     "MP101": lambda x: x if x.sum() > 3 else -x,
-    "MP102": lambda x: x * x.sum().item(),
+    "MP102": lambda x: x * x.tolist()[0][0],
     "MP302": lambda x: (print("printed"), x + 1)[1],
     "MP304": lambda x: (id(x), x + 1)[1],
     "MP312": lambda x: (torch.set_num_threads(torch.get_num_threads()), x + 1)[1],
@@ -210,7 +210,7 @@ def data_conversions(x):
 
 def test_data_dependent_conversions_break_and_go_on():
     recorder = check(data_conversions, X, full=False, graphs=None)
-    assert len(recorder.graphs) >= 2 and trace.counters()["breaks"] >= 2
+    assert len(recorder.graphs) == 2 and trace.counters()["breaks"] == 1  # tolist alone
 
 
 def test_warnings_and_logs_come_after_the_graph(caplog):
