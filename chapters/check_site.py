@@ -70,7 +70,7 @@ def _key(page: Any, figure: Any) -> bool:
     before = _state(figure)
     control = figure.locator("input[type=range], select, pre[tabindex], svg[tabindex]").first
     control.focus()
-    page.keyboard.press("ArrowRight" if control.evaluate("e => e.matches('input')") else "ArrowUp" if control.evaluate("e => e.matches('select')") else "ArrowDown")
+    page.keyboard.press(control.evaluate("e => e.matches('input') ? (e.value === e.max ? 'ArrowLeft' : 'ArrowRight') : e.matches('select') ? 'ArrowUp' : 'ArrowDown'"))
     return _state(figure) != before or not figure.evaluate("f => f.querySelector('[data-move],select,[data-links],[data-goto],[data-pick]')")
 
 

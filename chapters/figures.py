@@ -1,7 +1,12 @@
 """The figures of the site by name: each runs the package on a small program of its own. ``FIGURES[name]()`` makes one."""
 from __future__ import annotations
 
-from typing import Callable
+import contextlib
+import importlib
+import io
+import json
+from pathlib import Path
+from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
@@ -162,4 +167,35 @@ def kernel_table() -> str:
     return "\n".join(table(["model, small", "kernels unfused", "fused", "bytes unfused", "fused"], rows))
 
 
-TABLES: dict[str, Callable[[], str]] = {"kernels": kernel_table}
+BENCH = Path(__file__).parent.parent / "site" / "assets" / "bench.json"
+
+
+def bench_table() -> str:
+    """The rows that ``python -m minipt2.bench --json site/assets/bench.json`` recorded, with their machine."""
+    if not BENCH.exists():
+        return "No bench is recorded in this copy of the site. `python -m minipt2.bench --json site/assets/bench.json` records one, and the next build shows it."
+    recorded = json.loads(BENCH.read_text())
+    columns = list(dict.fromkeys(k for row in recorded["rows"] for k, v in row.items() if v not in (None, "", [])))
+    rows = [[_shown(row.get(c)) for c in columns] for row in recorded["rows"]]
+    machine = ", ".join(f"{what} {value}" for what, value in recorded["machine"].items())
+    return "\n".join([f"Recorded with {machine}, {recorded['threads']} thread(s).", "", *table([c.replace("_", " ") for c in columns], rows)])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return " ".join(map(_shown, value))
+    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def command_table() -> str:
+    """What each command line says of itself."""
+    parts = []
+    for title, module in (("minipt2 learn", "minipt2.course.learn"), ("minipt2 course", "minipt2.course.teach"), ("python -m minipt2.bench", "minipt2.bench.__main__")):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+            importlib.import_module(module).main(["--help"])
+        parts += [f"## {title}", "", "```text", said.getvalue().rstrip(), "```", ""]
+    return "\n".join(parts)
+
+
+TABLES: dict[str, Callable[[], str]] = {"kernels": kernel_table, "bench": bench_table, "commands": command_table}

@@ -77,7 +77,7 @@ class Figure:
                 f'<script type="application/json">{text}</script>\n</figure>')
 
     def _control(self) -> str:
-        if not self.control:
+        if not self.control or len(self.states) < 2:
             return ""
         first, label = escape(self.states[self.start].label), escape(self.control_label)
         if self.control == "select":

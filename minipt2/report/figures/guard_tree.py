@@ -33,7 +33,8 @@ def guard_tree(fn: Callable[..., Any], calls: Sequence[tuple], name: str = "guar
              Pane("what happened", slot="what", wraps=True)]
     panes += [Pane(f"version {v}: its guards", _tree(v, guard.checks)) for v, guard in enumerate(versions)]
     return Figure(name, "Guards, call by call.", "A version runs only if every one of its checks holds. The check that failed is red; a call that no "
-                  "version fits compiles a new one.", panes, states, "range", "call", data={"ran": ran, "failed": failed})
+                  "version fits compiles a new one.", panes, states, "range", "call",
+                  start=next((k for k, state in enumerate(states) if state.marks["bad"]), 0), data={"ran": ran, "failed": failed})
 
 
 def _call(fn: Callable[..., Any], args: tuple) -> str:

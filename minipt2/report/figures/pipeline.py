@@ -41,7 +41,7 @@ def pipeline(fn: Callable[..., Any], args: Sequence[Any], name: str = "pipeline"
     source = [source_line(UserFrame(file, first + k, ""), t.rstrip("\n")) for k, t in enumerate(text)]
     loops, code = nests_and_code(plans[0], prims[0].captured)
     panes = [Pane("source", source), Pane("captured: FX graph", captured_lines(captured[0])), Pane("prims", prims[0].lines), Pane("loop nests", loops),
-             Pane("C", code, wide=True)]
+             Pane("C", code)]
     return Figure(name, "One function, five forms.", "Point at a line, or walk with the arrow keys: everything that came from it, or that it came "
                   "from, lights up.", panes, data={p.title: len(p.lines) for p in panes})
 
