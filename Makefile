@@ -2,6 +2,7 @@
 # make test   set up, then lint the layering and run the tests
 # make bench  set up, then time eager, minipt2 and torch.compile side by side (minutes)
 # make site   set up, then build the course's site into build/site; make serve shows it on a port of this machine
+# make site-check   the built site in a real browser (needs Chromium; AXE=axe.min.js of the npm package axe-core adds accessibility rules)
 # make course-proof  set up, then prove every exercise of the course: stub, reference and mutants (minutes)
 #
 # Variables: PYTHON (interpreter for the environment), VENV (where it goes), TORCH (the torch requirement).
@@ -12,7 +13,7 @@ TORCH  ?= torch==2.13.0
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test bench site serve course-proof setup clean
+.PHONY: demo test bench site site-check serve course-proof setup clean
 
 setup: $(STAMP)
 
@@ -43,6 +44,10 @@ $(VENV)/.site: $(STAMP)
 
 site: $(VENV)/.site
 	OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs build --strict
+
+site-check: site
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright
+	$(BIN)/python -m chapters.check_site $(if $(AXE),--axe $(AXE))
 
 serve: $(VENV)/.site
 	OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs serve
