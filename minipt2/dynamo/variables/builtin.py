@@ -128,8 +128,8 @@ def sort_items(tx, items: list[Variable], key: Variable | None, reverse: Variabl
         return int(binary_op(tx, "lt", keys[j], keys[i]).truth(tx))
 
     backwards = reverse is not None and reverse.truth(tx)
-    known = constants(*keys)
-    if known is not None:
+    if all(key.is_constant() for key in keys):
+        known = constants(*keys)
         order = fold_raw(lambda: sorted(range(len(items)), key=lambda i: known[i], reverse=backwards))
     else:
         order = sorted(range(len(items)), key=functools.cmp_to_key(compare), reverse=backwards)

@@ -11,6 +11,7 @@ from .base import ObservedException, Variable, unsupported
 from .classes import wrap_class
 from .construct import object_new
 from .containers import const, constants, fold, new, none
+from .numbers import NumberVariable
 from .object_protocol import ObjectDictVariable
 from .super_call import SuperVariable
 from .tensor import TensorVariable
@@ -60,6 +61,8 @@ def is_instance(tx, obj: Variable, classinfo: Variable) -> bool:
         return fold(isinstance, real, known[0]).value
     if isinstance(obj, TensorVariable):
         return known[0] is torch.Tensor
+    if isinstance(obj, NumberVariable):
+        return fold(isinstance, cls(), known[0]).value
     if (value := constants(obj)) is not None:
         return fold(isinstance, value[0], known[0]).value
     return fold(issubclass, cls, known[0]).value

@@ -12,6 +12,7 @@ from ..hook import set_callback
 from .base import Variable, unsupported
 from .containers import BoundMethodVariable, const, constants, fold, none
 from .exceptions import ExceptionVariable
+from .numbers import NumberVariable
 
 
 class EffectVariable(Variable):
@@ -88,7 +89,8 @@ class LoggerVariable(Variable):
             return fold(getattr(self.real, name), *known)
         if name in self.LEVELS and not self.real.isEnabledFor(self.LEVELS[name]):
             return none()
-        if name not in self.LEVELS and name != "log" or constants(*args, *kwargs.values()) is None:
+        known_later = all(isinstance(v, NumberVariable) or v.is_constant() for v in (*args, *kwargs.values()))
+        if name not in self.LEVELS and name != "log" or not known_later:
             unsupported("MP302", f"logging call {name}()", "log outside the compiled code")
         return defer(tx, getattr(self.real, name), args, kwargs)
 
