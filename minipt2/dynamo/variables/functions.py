@@ -81,6 +81,13 @@ class FunctionVariable(Variable):
     def bind(self, owner: Variable) -> "UserMethodVariable":
         return UserMethodVariable(self, owner)
 
+    def call_method(self, tx, name, args, kwargs) -> Variable:
+        if name == "__get__":
+            return self if isinstance(args[0], ConstantVariable) and args[0].value is None else self.bind(args[0])
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
+
 
 class UserFunctionVariable(FunctionVariable):
     """A Python function that exists. Guards: its code is checked where it was wrapped; defaults and cells when used."""
