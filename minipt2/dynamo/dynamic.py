@@ -57,8 +57,8 @@ class Dynamism:
         return {**{dim: None for dim in dims if dim not in fixed}, **marks}
 
     def strides(self, value: torch.Tensor, source: Source, dims: Any) -> tuple[Stride, ...]:
-        """Each stride of an input whose ``dims`` are symbols, as something that was true of every such input so far."""
-        history = self._tensors[source.name(), value.dim()]
+        """Each stride of an input whose ``dims`` are symbols, as something that was true of every input so far laid out in that order."""
+        history = [meta for meta in self._tensors[source.name(), value.dim()] if _order(meta) == _order(value)]
         found: dict[int, Product] = {}
         strides: list[Stride] = [None] * value.dim()
         for dim in sorted(range(value.dim()), key=lambda d: (value.stride(d), -d)):
@@ -103,6 +103,12 @@ class Dynamism:
         if value not in history:
             history.append(value)
         return history
+
+
+def _order(tensor: Any) -> list[int]:
+    """Dimensions of more than one element, the fastest first."""
+    stride = tensor.stride if isinstance(tensor, Meta) else tensor.stride()
+    return sorted([k for k, n in enumerate(tensor.shape) if n != 1], key=lambda k: (stride[k], -k))
 
 
 def _is_argument(source: Source) -> bool:

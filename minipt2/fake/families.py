@@ -111,6 +111,9 @@ def _operands(args: tuple, kwargs: dict) -> list[FakeTensor]:
 
 def _pointwise(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     operands = _operands(args, kwargs)
+    if not operands:  # numbers alone, torch.div(n, 2, rounding_mode="trunc"): what eager gives is as well known
+        plain = [n.__class__ in (torch.SymInt, torch.SymFloat) and n.node.pytype(n) or n for n in args]
+        return mode.constant(func(*plain, **kwargs))
     shapes = [tuple(x.shape) for x in operands]
     shape = _broadcast(shapes)
     dtype = _probe(func, args, kwargs)

@@ -293,3 +293,32 @@ def test_interpolate():
 def test_the_batch_is_dynamic_with_the_length():
     f = lambda x: x.softmax(-1)
     assert len(run(f, [(torch.randn(b, n),) for b, n in ((4, 5), (4, 6), (5, 7), (6, 6), (7, 7))])) == 2
+
+
+def test_torch_functions_of_numbers_alone():
+    def f(x):
+        chunks = torch.div(x.shape[1], 2, rounding_mode="trunc")
+        return x.view(x.shape[0], chunks, 2) + chunks
+
+    assert len(run(f, [(torch.randn(b, 8),) for b in (2, 3, 4)])) == 2
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_a_learning_rate_schedule_takes_two_versions(kind):
+    def training(compile):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        step = compile(lambda: optimizer.step())
+        for _ in range(5):
+            model.zero_grad()
+            model(torch.ones(2, 3)).square().sum().backward()
+            step()
+            schedule.step()
+        return [p.detach() for p in model.parameters()]
+
+    found = training(lambda fn: minipt2.compile(fn, backend="eager"))
+    assert minipt2.counters()["graphs"] == 2 and minipt2.counters()["breaks"] == 0
+    for a, b in zip(training(lambda fn: fn), found):
+        torch.testing.assert_close(a, b)
