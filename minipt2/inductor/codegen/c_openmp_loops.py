@@ -241,15 +241,18 @@ class Reduction:
     def split(self) -> "Share | None":
         """Shares the longest reduction loop among threads, when the pointwise loops are too short."""
         v, n = max(self.plan.inner, key=lambda loop: hint(loop[1]))
-        return Share(v, n, max(16, -(-hint(n) // BLOCKS))) if hint(n) >= 4 * FEW else None
+        if hint(n) < 4 * FEW:
+            return None
+        if not isinstance(n, int):
+            text = size_text(n, tight=True)
+            self.w.line(f"const {self.w.itype} step = {text} < {16 * BLOCKS} ? 16 : ({text} + {BLOCKS - 1})/{BLOCKS};")
+        return Share(v, n, max(16, -(-hint(n) // BLOCKS)))
 
     def block_loop(self, share: "Share") -> Loop:
         if isinstance(share.size, int):
             stop = str(-(-share.size // share.step))
         else:
-            n = size_text(share.size, tight=True)
-            self.w.line(f"const {self.w.itype} step = {n} < {16 * BLOCKS} ? 16 : ({n} + {BLOCKS - 1})/{BLOCKS};")
-            stop = f"({n} + step - 1)/step"
+            stop = f"({size_text(share.size, tight=True)} + step - 1)/step"
         return Loop("b", stop, pragma=self.w.parallel_for())
 
     def restrict(self, loops: list[Loop], share: "Share") -> list[Loop]:
