@@ -74,7 +74,7 @@ def _per_channel(operand: Any, static: set[fx.Node]) -> Operand | None:
     """The (channels,) node that a broadcast repeats over dimension 1, or a number; None for anything else."""
     if isinstance(operand, (int, float)) and not isinstance(operand, bool):
         return operand
-    if not is_prim(operand, "broadcast_in_dim") or operand not in static:
+    if not is_prim(operand, "broadcast_in_dim") or operand.args[0] not in static:
         return None
     source, shape, dims = operand.args
     sizes = shape_of(source)
