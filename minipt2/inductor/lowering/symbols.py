@@ -1,7 +1,8 @@
 """Symbols of a graph: sizes and numbers that are known when it is called.
 
 Loops meet products of symbols only: a size that is a sum or a quotient (``s0 + 1``, ``(s0 - 1)//2 + 1``) gets a name of its own (``d0``),
-computed once a call, so that strides stay products, their division is exact, and generated code reads well. A number used as an operand
+computed once a call, so that strides stay products, their division is exact, and generated code reads well. Where a size is known to be a
+multiple (``s0 % 2 == 0``), its half is named and the size is twice that. A number used as an operand
 becomes a scalar of the kernel (``c0`` an integer, ``x0`` a float), computed by the wrapper as Python computes it.
 Upstream: ``torch._inductor.sizevars`` and ``DynamicScalar``.
 """
@@ -13,7 +14,7 @@ import sympy
 import torch
 from torch import fx
 
-from ...shapes import value
+from ...shapes import FloorDiv, value
 from ...shapes.poly import Poly, atom, content, divide, expression, poly
 from ..sizes import UNKNOWN
 from .tensors import Expr
@@ -30,13 +31,31 @@ class Symbols:
         self.hints: dict[sympy.Symbol, Any] = {}
         self._names: dict[Any, Expr] = {}
         self._sums: dict[sympy.Symbol, Poly] = {}
+        self._facts: Any = None
+        self._parts: dict[int, Expr] = {}
+        """Atoms that only the facts know (the half of an even size), and what they are."""
         nodes = [n for n in graph.nodes if n.op == "placeholder"]
         for position, val in enumerate(fakes if fakes is not None else [n.meta.get("val") for n in nodes]):
             if isinstance(val, SYMBOLIC):
                 self.inputs[val.node.expr] = position
                 self.hints[val.node.expr] = UNKNOWN if val.node.hint is None else val.node.hint
+                self._facts = val.node.env.facts
         if self.inputs:
+            self._know_multiples()
             self._name_sizes(graph)
+
+    def _know_multiples(self) -> None:
+        for a, image in self._facts.solved.items():
+            linear = [(mono, c) for mono, c in image.items() if mono]
+            if atom(a) in self.inputs and len(linear) == 1 and len(linear[0][0]) == 1 and isinstance(atom(linear[0][0][0]), sympy.Dummy):
+                (mono, c), = linear
+                self._parts[mono[0]] = FloorDiv(atom(a) - image.get((), 0), sympy.Integer(c))
+
+    def _poly(self, e: Expr) -> Poly:
+        """``e`` in terms of what is not known to be made of something else."""
+        image = self._facts.image(poly(e)) if self._facts is not None else poly(e)
+        known = all(a in self._parts for mono in image for a in mono if isinstance(atom(a), sympy.Dummy))
+        return image if known else poly(e)
 
     def _name_sizes(self, graph: fx.Graph) -> None:
         """Sums first that are sizes themselves, so that products of them are recognised."""
@@ -47,7 +66,7 @@ class Symbols:
                 for n in getattr(v, "shape", ()):
                     if isinstance(n, torch.SymInt):
                         sizes[n.node.expr] = None
-        for e in sorted(sizes, key=lambda e: max(map(len, poly(e)))):
+        for e in sorted(sizes, key=lambda e: max(map(len, self._poly(e)))):
             self.size(e)
 
     def size(self, x: Any) -> Expr:
@@ -55,11 +74,11 @@ class Symbols:
         if isinstance(x, int):
             return sympy.Integer(x)
         e = x if isinstance(x, sympy.Expr) else x.node.expr
-        if e.is_Integer or e.is_Symbol:
+        if e.is_Integer:
             return e
         found = self._names.get(e)
         if found is None:
-            found = self._names[e] = self._product(poly(e))
+            found = self._names[e] = self._product(self._poly(e))
         return found
 
     def sizes(self, xs: Iterable[Any]) -> tuple[Expr, ...]:
@@ -68,7 +87,7 @@ class Symbols:
     def index(self, x: Any) -> Expr:
         """A position (a start, an offset) as a sum of products."""
         e = x if isinstance(x, sympy.Expr) else x.node.expr
-        return sympy.Add(*[c * sympy.Mul(*map(self._atom, mono)) for mono, c in poly(e).items()])
+        return sympy.Add(*[c * sympy.Mul(*map(self._atom, mono)) for mono, c in self._poly(e).items()])
 
     def scalar(self, x: Any) -> sympy.Symbol:
         """A number as a scalar of kernels: an integer, or a float, by the symbol's assumptions."""
@@ -104,7 +123,7 @@ class Symbols:
         return result * symbol
 
     def _atom(self, number: int) -> Expr:
-        e = atom(number)
+        e = self._parts.get(number, atom(number))
         return e if e.is_Symbol else self._named(e, e, "d", integer=True, nonnegative=e.is_nonnegative)
 
     def _named(self, key: Any, e: Expr, prefix: str, **assumptions: Any) -> sympy.Symbol:
