@@ -68,9 +68,8 @@ def take(mode: FakeMode, lent: torch.Tensor) -> FakeTensor:
     """Our fake tensor for one of theirs: a meta tensor over the same storage. Raises ``Unfakeable`` for other layouts."""
     if lent.layout is not torch.strided:
         raise Unfakeable(f"a tensor of layout {lent.layout}")
-    elem = torch.empty(0, dtype=lent.dtype, device="meta")
-    elem.set_(lent.untyped_storage(), lent.storage_offset(), lent.size(), lent.stride())
-    return FakeTensor(mode, elem, lent.fake_device)
+    elem = torch.empty(0, dtype=lent.dtype, device="meta").set_(lent.untyped_storage())
+    return FakeTensor(mode, elem.as_strided(lent.size(), lent.stride(), lent.storage_offset()), lent.fake_device)
 
 
 def for_strangers(value: torch.Tensor) -> torch.Tensor:

@@ -229,12 +229,15 @@ def sliced_shape(starts: Sequence[int], ends: Sequence[int], steps: Sequence[int
 
 
 def slice_bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
-    """Python's slice of positive step in a dimension of ``size``: first and last element, 0 <= start <= end <= size."""
+    """Python's slice of positive step in a dimension of ``size``: first and last element, 0 <= start <= end <= size.
+
+    Of symbols it is decided where they lie: results stay sums, which ``min`` and ``max`` would not.
+    """
     if not symbolic((size, start, end)):
         start, end, _ = slice(start, end).indices(size)
         return start, max(start, end)
     start, end = _bound(start, 0, size), _bound(end, size, size)
-    return start, torch.sym_max(start, end)
+    return start, end if at_least(end, start) else start
 
 
 def _bound(at: Any, default: Any, size: Any) -> Any:
@@ -243,8 +246,9 @@ def _bound(at: Any, default: Any, size: Any) -> Any:
     if at.__class__ is int and at >= 2**62:
         return size
     if at < 0:
-        return torch.sym_max(at + size, 0)
-    return torch.sym_min(at, size)
+        at = at + size
+        return at if at_least(at, 0) else 0
+    return at if at_least(size, at) else size
 
 
 def split_sizes(total: Any, size: Any) -> list[Any]:
