@@ -9,6 +9,7 @@ import contextlib
 from typing import Any, Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch._dispatch.python import enable_python_dispatcher
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -17,10 +18,13 @@ from ..shapes.known import SYMBOLIC
 from .views import has_symbols
 
 aten = torch.ops.aten
-_RESIZING = {getattr(torch._C._nn, name): getattr(aten, name).default for name in (
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
-    "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "upsample_bicubic2d")}
-"""Given sizes or factors -> the operator that is given both."""
+_RESIZING = {
+    "nearest": (aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d),
+    "nearest-exact": (aten._upsample_nearest_exact1d, aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d),
+    "linear": (aten.upsample_linear1d,), "bilinear": (None, aten.upsample_bilinear2d), "trilinear": (None, None, aten.upsample_trilinear3d),
+    "bicubic": (None, aten.upsample_bicubic2d),
+}
+"""Mode of ``interpolate`` -> its operator for one, two and three dimensions."""
 
 
 def run(fn: Callable, args: Sequence[Any], kwargs: dict[str, Any], again: Callable[[], Any] = tuple) -> Any:
@@ -62,9 +66,19 @@ class _Resizing(TorchFunctionMode):
     """``interpolate`` as the one operator that it is."""
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        op = _RESIZING.get(func)
-        if op is None or kwargs:
-            return func(*args, **(kwargs or {}))
-        x, size, *aligned, scales = args
-        size = size or [torch.sym_int(n * scale) for n, scale in zip(x.shape[2:], scales)]
-        return op(x, size, *aligned, *(scales or [None] * len(size)))
+        result = _interpolate(*args, **(kwargs or {})) if func is F.interpolate else None
+        return func(*args, **(kwargs or {})) if result is None else result
+
+
+def _interpolate(x: torch.Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+                 recompute_scale_factor: bool | None = None, antialias: bool = False) -> torch.Tensor | None:
+    """None for what is more than one operator, and for wrong arguments."""
+    n = x.dim() - 2
+    ops = _RESIZING.get(mode, ())
+    if antialias or recompute_scale_factor or not 0 < n <= len(ops) or ops[n - 1] is None or (size is None) == (scale_factor is None):
+        return None
+    sizes, scales = (list(v) if isinstance(v, (list, tuple)) else [v] * n for v in (size, scale_factor))
+    if size is None:
+        sizes = [torch.sym_int(length * scale) for length, scale in zip(x.shape[2:], scales)]
+    aligned = () if mode.startswith("nearest") else (bool(align_corners),)
+    return ops[n - 1].default(x, sizes, *aligned, *scales)

@@ -174,14 +174,13 @@ def _dynamic_shape(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) 
     raise DynamicShape(str(func))
 
 
+# -- the rules --------------------------------------------------------------------------------------------------------
+@rule(aten.size.default, aten.stride.default)
 def _refused(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """Asked by compositions in C++ that take known sizes only: see ``composed``."""
     raise RuntimeError("C++ asked for the sizes of a tensor that has symbols among them")
 
 
-_rules[aten.size.default] = _rules[aten.stride.default] = _refused
-
-
-# -- the rules --------------------------------------------------------------------------------------------------------
 @rule(aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default)
 def _lift(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     """``torch.tensor(...)``: a real tensor whose value is a fact of the program."""

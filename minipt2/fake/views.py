@@ -10,7 +10,7 @@ from typing import Any, Callable, Sequence
 import torch
 from torch._ops import OpOverload
 
-from ..prims.meta import channels_last_strides, diagonal_length, format_strides, infer_size, is_channels_last, numel, slice_bounds, sliced_shape, split_sizes, view_strides, wrap_dim, wrap_dims
+from ..prims.meta import as_many, channels_last_strides, diagonal_length, format_strides, infer_size, is_channels_last, numel, slice_bounds, sliced_shape, split_sizes, view_strides, wrap_dim, wrap_dims
 from ..shapes.known import SYMBOLIC, equal_all, same, settled
 from .families import Irregular, new
 from .tensor import FakeMode, FakeTensor
@@ -82,7 +82,7 @@ def _taken(mode: FakeMode, x: FakeTensor, look: _Look) -> FakeTensor:
 @view(aten.view.default, aten._unsafe_view.default)
 def _view(x: _Look, size: Sequence[Any]) -> _Look:
     shape = infer_size(size, numel(x.shape))
-    if not same(numel(shape), numel(x.shape)) and numel(shape) != numel(x.shape):
+    if not as_many(x.shape, shape):
         raise RuntimeError(f"shape '{list(size)}' is invalid for input of size {numel(x.shape)}")
     strides = view_strides(x.shape, x.strides, shape)
     if strides is None:

@@ -1,10 +1,28 @@
-"""A GraphModule that writes its Python code only when it is called or shown: most graphs of a compilation are only read by the next stage."""
+"""Graphs as stages hand them on: symbolic numbers among arguments, and Python code that is written only when a graph is called or shown."""
 from __future__ import annotations
 
 from typing import Any
 
 import torch
 from torch import fx
+
+
+class Graph(fx.Graph):
+    """As ``fx.Graph``, which in some versions of torch searches the arguments of every new node for symbolic numbers, and warns of them.
+
+    They are replaced by nodes before Python runs the graph (``shapes.materialize``).
+    """
+
+    def create_node(self, op: str, target: Any, args: tuple | None = None, kwargs: dict[str, Any] | None = None, name: str | None = None,
+                    type_expr: Any | None = None) -> fx.Node:
+        if op != "call_function":
+            return super().create_node(op, target, args, kwargs, name, type_expr)
+        node = super().create_node(op, target, (), {}, name, type_expr)
+        if args:
+            node.args = args
+        if kwargs:
+            node.kwargs = kwargs
+        return node
 
 
 class LazyGraphModule(fx.GraphModule):

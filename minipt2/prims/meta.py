@@ -25,6 +25,17 @@ def numel(shape: Sequence[int]) -> int:
     return n
 
 
+def as_many(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether two shapes have the same number of elements. Decides; sizes that both have are not part of the question."""
+    if not symbolic(a, b):
+        return numel(a) == numel(b)
+    left, right = list(a), []
+    for n in b:
+        twin = next((i for i, m in enumerate(left) if same(n, m)), None)
+        left.pop(twin) if twin is not None else right.append(n)
+    return same(numel(left), numel(right)) or bool(numel(left) == numel(right))
+
+
 def contiguous_strides(shape: Sequence[int]) -> Shape:
     """Row-major strides; a dimension of size 0 counts as 1, as in eager."""
     strides, step = [], 1

@@ -12,7 +12,7 @@ import torch
 
 from ..shapes.known import equal_all, same
 from .core import Number, TensorMeta, prim
-from .meta import (broadcast_shapes, contiguous_strides, dims_by_stride, elementwise_strides, is_dense, numel, same_layout, sliced_shape,
+from .meta import (as_many, broadcast_shapes, contiguous_strides, dims_by_stride, elementwise_strides, is_dense, same_layout, sliced_shape,
                    strides_in_order, view_strides)
 
 T = TensorMeta
@@ -49,7 +49,7 @@ def broadcast_in_dim(x: T, shape: Ints, dims: Ints) -> T:
 @prim("view", lambda x, shape: x.reshape(shape))
 def reshape(x: T, shape: Ints) -> T:
     """The same elements in row-major order in another shape (no -1)."""
-    if not same(numel(shape), x.numel()) and numel(shape) != x.numel():
+    if not as_many(x.shape, shape):
         raise ValueError(f"prims.reshape: {x} has not the elements of shape {tuple(shape)}")
     strides = view_strides(x.shape, x.strides, tuple(shape))
     return TensorMeta(tuple(shape), x.dtype, x.device, contiguous_strides(shape) if strides is None else strides)
