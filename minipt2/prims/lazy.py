@@ -3,7 +3,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import fx
 
 
@@ -48,29 +47,3 @@ class LazyGraphModule(fx.GraphModule):
         if type(self).forward is LazyGraphModule.forward:
             self.real_recompile()
         return super().code
-
-
-class Graph(fx.Graph):
-    """As ``fx.Graph``; numbers that are symbols may stand in nodes' arguments as they are (torch from 2.13 on warns of such nodes)."""
-
-    def create_node(self, op: str, target: Any, args: tuple | None = None, kwargs: dict | None = None, name: str | None = None,
-                    type_expr: Any = None) -> fx.Node:
-        if not _symbolic((args, kwargs)):
-            return super().create_node(op, target, args, kwargs, name, type_expr)
-        node = super().create_node(op, target, (), {}, name, type_expr)
-        node.args, node.kwargs = args or (), kwargs or {}
-        return node
-
-
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-def _symbolic(value: Any) -> bool:
-    """Whether a symbol is somewhere in nested arguments."""
-    if isinstance(value, (tuple, list)):
-        return any(map(_symbolic, value))
-    if isinstance(value, dict):
-        return any(map(_symbolic, value.values()))
-    if isinstance(value, slice):
-        return _symbolic((value.start, value.stop, value.step))
-    return isinstance(value, _SYMBOLS)

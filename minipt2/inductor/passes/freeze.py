@@ -26,7 +26,6 @@ from torch import fx
 from ...prims import kind
 from ...prims.lazy import Graph
 from ...prims.kinds import pure
-from ...prims.lazy import Graph
 from .graphs import SYMBOLIC, numel, output_node, placeholders, static_nodes
 from .samples import Samples
 
