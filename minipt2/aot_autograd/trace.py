@@ -28,6 +28,7 @@ from ..prims.lazy import Graph, LazyGraphModule
 from ..prims.meta import contiguous_strides, is_dense
 from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
 from .statistics import corrected
+from .vendors import PLAIN
 
 _DEVICE_QUERY = torch.ops.prim.device.default
 # Autograd conjugates a number like a tensor, which few overloads take when they are called: what such a number is then.
@@ -145,6 +146,9 @@ class Tracer(TorchDispatchMode):
                 return result
         if func is aten.detach_.default:
             return func(*args, **kwargs)
+        if func in PLAIN:
+            with self:
+                return PLAIN[func](*args, **kwargs)
         if func in METADATA_OPS:
             return self._change_metadata(func, args, kwargs)
         if args and type(args[0]) in _NUMBERS and not _tensors(args) and str(func._schema.arguments[0].type) == "Tensor":

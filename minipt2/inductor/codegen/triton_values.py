@@ -284,7 +284,9 @@ class Body:
 
     def _indirect(self, i: Instr) -> str:
         value, _, size, wraps = i.args
-        raw = self.part(value)
+        if self._fixed(value) and -size * wraps <= self.by_id[value.id].args[0] < size:
+            return str(int(self.by_id[value.id].args[0]) % size)
+        raw = self.operand(value, self.dtype(value), alone=True)
         name = self.name("i")
         signed = self.dtype(value).is_signed
         if not signed:
@@ -295,7 +297,7 @@ class Body:
         return clamped if self.plan.wide else f"{clamped}.to(tl.int32)"
 
     def _valid(self, i: Instr) -> str:
-        self.flag(WRONG, f"{self.part(i.args[1])} == 0", self.spread[i.id])
+        self.flag(WRONG, f"{self.operand(i.args[1], torch.bool, alone=True)} == 0", self.spread[i.id])
         return self.part(i.args[0])
 
     def flag(self, place: int, wrong: str, axes: frozenset[str]) -> None:
