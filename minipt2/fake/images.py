@@ -26,7 +26,8 @@ def _layer_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> 
             or any(w is not None and (not equal_all(w.shape, normalized) or w.dtype != x.dtype) for w in args[2:4]):
         raise Irregular
     saved = (*x.shape[:outer], *(1,) * len(normalized))
-    return new(mode, x.shape, x), new(mode, saved, x), new(mode, saved, x)
+    wide = torch.float32 if x.dtype in (torch.bfloat16, torch.float16) and x.fake_device.type != "cpu" else x.dtype
+    return new(mode, x.shape, x), new(mode, saved, x, wide), new(mode, saved, x, wide)
 
 
 @family(aten.native_layer_norm_backward.default)

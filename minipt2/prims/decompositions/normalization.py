@@ -18,8 +18,9 @@ from .softmax import along
 V = Value | None
 
 
-def _empty(x: Value, dtype: torch.dtype | None = None) -> Value:
-    return p.full((0,), 0.0, dtype or x.dtype, x.device)
+def _unsaved(x: Value, dtype: torch.dtype) -> Value:
+    """What stands for statistics that inference does not save: nothing on a CPU, memory that nobody reads on a GPU."""
+    return p.full((0 if x.device.type == "cpu" else x.shape[1],), 0.0, dtype, x.device)
 
 
 def _channel(v: Value, like: Value) -> Value:
@@ -142,7 +143,7 @@ def batch_norm_functional(x: Value, weight: V, bias: V, running_mean: Value, run
         out, mean, rstd, new_mean, new_var = batch_norm_training(x, weight, bias, running_mean, running_var, momentum, eps)
         return out, p.convert(mean, stats), p.convert(rstd, stats), new_mean, new_var
     out = batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
-    return out, _empty(x, stats), _empty(x, stats), running_mean, running_var
+    return out, _unsaved(x, stats), _unsaved(x, stats), running_mean, running_var
 
 
 @rule("_batch_norm_with_update_functional")
@@ -169,7 +170,7 @@ def batch_norm_no_training(x: Value, weight: V, bias: V, running_mean: Value, ru
     _check_batch(x)
     out = batch_norm_inference(x, weight, bias, running_mean, running_var, eps)
     stats = _stat_dtype(x, weight, bias, running_mean, running_var)
-    return out, _empty(x, stats), _empty(x, stats)
+    return out, _unsaved(x, stats), _unsaved(x, stats)
 
 
 @rule("native_batch_norm")
