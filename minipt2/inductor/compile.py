@@ -132,7 +132,7 @@ def _recipe(gm: fx.GraphModule, name: str, device: torch.device) -> Recipe:
 def _generate(gm: fx.GraphModule, name: str, device: torch.device) -> tuple[dict[str, Any], dict[str, Any]]:
     """(what the disk cache keeps, objects that only this process has)."""
     from .lowering import lower
-    from .scheduler import schedule
+    from .scheduler import CPU, GPU, schedule
     inputs = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
     before = trace.counters()["fallbacks"]
     with trace.span("lowering"):
@@ -141,7 +141,7 @@ def _generate(gm: fx.GraphModule, name: str, device: torch.device) -> tuple[dict
     program.name = name
     trace.artifact("ir", name, lambda: "\n\n".join(map(str, program.buffers)))
     with trace.span("scheduling"):
-        plan = schedule(program)
+        plan = schedule(program, GPU if _on_triton(device) else CPU)
     trace.artifact("schedule", name, plan)
     with trace.span("code generation"):
         written, code = (_triton if _on_triton(device) else _c)(plan, name, device)

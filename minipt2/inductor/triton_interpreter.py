@@ -32,14 +32,35 @@ class Libdevice:
         function = getattr(torch, self.NAMES.get(name, name))
 
         def call(*args: Any) -> Any:
-            import triton.language as tl
-            from triton.runtime.interpreter import TensorHandle
             block = next(a for a in args if hasattr(a, "handle"))
-            scalar = block.dtype.scalar
             operands = [torch.from_numpy(np.asarray(a.handle.data)) if hasattr(a, "handle") else torch.tensor(a) for a in args]
-            result = function(*operands).numpy().astype(np.asarray(block.handle.data).dtype)
-            return tl.tensor(TensorHandle(result, scalar), tl.block_type(scalar, list(result.shape)) if result.ndim else scalar)
+            return _block(function(*operands).numpy(), block)
         return call
+
+
+def _block(data: np.ndarray, like: Any) -> Any:
+    """``data`` as the interpreter holds a block of ``like``'s element type."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+    scalar = like.dtype.scalar
+    data = np.asarray(data).astype(np.asarray(like.handle.data).dtype)
+    return tl.tensor(TensorHandle(data, scalar), tl.block_type(scalar, list(data.shape)) if data.ndim else scalar)
+
+
+def _lanes(function: Callable[..., np.ndarray]) -> Callable[[Any, int], Any]:
+    return lambda v, axis: _block(function(v.handle.data, axis=axis), v)
+
+
+def _welford(mean: Any, m2: Any, count: Any, axis: int) -> tuple[Any, ...]:
+    means, squares, counts = (a.handle.data.astype(np.float64) for a in (mean, m2, count))
+    total = counts.sum(axis, keepdims=True)
+    merged = (means * counts).sum(axis, keepdims=True) / np.maximum(total, 1)
+    squares = (squares + counts * (means - merged) ** 2).sum(axis)
+    return _block(merged.squeeze(axis), mean), _block(squares, m2), _block(total.squeeze(axis), count)
+
+
+FAST = {"nan_max": _lanes(np.max), "nan_min": _lanes(np.min), "product": _lanes(np.prod), "welford": _welford}
+"""Reductions with a function of their own: the interpreter would call it once for each element."""
 
 
 class Interpreted:
@@ -93,4 +114,5 @@ def _define(program: dict[str, Any]) -> Any:
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     namespace = {"triton": triton, "tl": tl, "libdevice": Libdevice()}
     exec(compile(text, file, "exec"), namespace)
+    namespace.update(FAST)
     return namespace[program["name"]]

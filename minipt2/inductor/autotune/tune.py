@@ -65,7 +65,7 @@ def tuned(plans: Sequence[Plan], schedule: Schedule, hw: Hw, device: torch.devic
         cs = candidates(plan, hw, walked_across(plan))
         key = _key(plan, cs, schedule, hw)
         keys.append((key, cs[0]))
-        if key in races or _known(key) is not None or _bytes(plan, schedule) < SMALL or len(cs) == 1:
+        if cs[0].split > 1 or key in races or _known(key) is not None or _bytes(plan, schedule) < SMALL or len(cs) == 1:
             continue
         races[key] = _Race(plan, cs, schedule, hw, device)  # compiling begins here, for all kernels beside each other
     for race, key in _progress(races.values(), list(races)):

@@ -6,16 +6,21 @@ pointers have canonical names, sizes and block sizes are constants. Upstream: ``
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Callable
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Callable, Iterator, Sequence
+
+import torch
 
 from ... import trace
 from ..hardware import Hw
+from ..ir import Instr
 from ..scheduler.kernels import Kernel, Schedule
-from .c_openmp_plan import Plan, make_plan
+from .c_openmp_plan import Param, Plan, make_plan
 from .triton_blocks import Blocks, choose
 from .triton_ops import STORAGE, cast
-from .triton_reduce import Accumulator
+from .triton_reduce import accumulator
 from .triton_values import Axis, Body
 
 
@@ -33,14 +38,28 @@ class Program:
 
 
 @dataclass
-class Launch:
-    """Run program ``kernel`` on ``grid`` blocks with pointers to ``args``, and to the error flags behind them if ``checks``."""
+class Call:
+    """Program ``kernel`` on ``grid`` blocks with pointers to ``args`` (buffers, or pieces of a launch's workspace), and to the error flags
+    behind them if ``checks``."""
 
     kernel: int
     args: list[str]
     grid: tuple[int, int] = (1, 1)
     checks: bool = False
-    name: str = ""
+
+
+@dataclass
+class Launch:
+    """What runs a kernel of the schedule that touches the buffers ``args``: one program, or two that share the pieces ``work`` of memory
+    (name -> bytes)."""
+
+    args: list[str]
+    calls: list[Call]
+    work: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def checks(self) -> bool:
+        return any(c.checks for c in self.calls)
 
 
 @dataclass
@@ -58,41 +77,58 @@ class TritonSource:
 def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule], list[Blocks]] | None = None) -> TritonSource:
     """Programs for all kernels of ``schedule``, with the blocks that ``tuned`` finds, or the first guesses."""
     source = TritonSource()
-    known: dict[Any, int] = {}
+    known: dict[Program, int] = {}
     names: set[str] = set()
     plans = [make_plan(step, schedule) for step in schedule.kernels]
     chosen = tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]
     for step, plan, blocks in zip(schedule.kernels, plans, chosen):
-        body = Writer(plan, blocks).write()
-        key = (body.statements, blocks.warps, blocks.stages, tuple(p.dtype for p in plan.params), aligned(plan, schedule))
-        if key not in known:
-            known[key] = len(source.programs)
-            source.programs.append(_program(title(step, names), step, plan, blocks, body, schedule))
-        number = known[key]
-        source.launches.append(Launch(number, [p.buffer for p in plan.params], body.grid, body.checks, source.programs[number].name))
+        launch = Launch([p.buffer for p in plan.params], [])
+        for body in bodies(plan, blocks):
+            program = program_of(body, schedule)
+            if program not in known:
+                known[program] = len(source.programs)
+                source.programs.append(replace(program, name=(name := title(step, names)), text=define(name, step, body)))
+            launch.work.update(body.work)
+            args = [p.buffer for p in body.params] + list(body.work)
+            launch.calls.append(Call(known[program], args, body.grid, body.checks))
+        source.launches.append(launch)
     trace.artifact("codegen", schedule.program.name, lambda: source.text)
     return source
+
+
+def bodies(plan: Plan, blocks: Blocks) -> list["Writer"]:
+    """One program, or where programs share rows the two that run one after the other."""
+    if blocks.split == 1:
+        return [Writer(plan, blocks).write()]
+    from .triton_split import Final, Part
+    return [Part(plan, blocks).write(), Final(plan, blocks).write()]
 
 
 def variant(plan: Plan, blocks: Blocks, schedule: Schedule) -> tuple[Program, tuple[int, int], bool]:
     """A kernel with other blocks, to be raced: (program, grid, whether it takes error flags)."""
     body = Writer(plan, blocks).write()
-    return _program("kernel", None, plan, blocks, body, schedule), body.grid, body.checks
+    return program_of(body, schedule), body.grid, body.checks
 
 
-def _program(name: str, step: Kernel | None, plan: Plan, blocks: Blocks, body: "Writer", schedule: Schedule) -> Program:
-    signature = tuple("*" + STORAGE[p.dtype] for p in plan.params) + ("*i32",) * body.checks
-    return Program(name, define(name, step, plan, body), signature, aligned(plan, schedule), blocks.warps, blocks.stages)
+def program_of(body: "Writer", schedule: Schedule) -> Program:
+    """The program ``kernel`` of a body, without comments."""
+    inputs = {b.name for b in schedule.program.inputs}
+    # inputs that are written may begin anywhere (others are copied where they are not aligned)
+    aligned = [k for k, p in enumerate(body.params) if p.buffer not in inputs or not p.written]
+    signature = [p.dtype for p in body.params] + list(body.work_types)
+    count = len(body.params)
+    return Program("kernel", define("kernel", None, body), tuple("*" + STORAGE[d] for d in signature) + ("*i32",) * body.checks,
+                   (*aligned, *range(count, count + len(body.work))), body.blocks.warps, body.blocks.stages)
 
 
 def kernel(plan: Plan, blocks: Blocks, name: str = "kernel") -> str:
     """The text of one program, without comments."""
-    return define(name, None, plan, Writer(plan, blocks).write())
+    return define(name, None, Writer(plan, blocks).write())
 
 
-def define(name: str, step: Kernel | None, plan: Plan, body: "Writer") -> str:
+def define(name: str, step: Kernel | None, body: "Writer") -> str:
     """The function's text, below what it computes and the user's lines it came from."""
-    params = [p.name for p in plan.params] + ["err"] * body.checks
+    params = [p.name for p in body.params] + list(body.work) + ["err"] * body.checks
     return f"@triton.jit\ndef {name}({', '.join(params)}):\n{comment(step) if step is not None else ''}{body.statements}\n"
 
 
@@ -113,12 +149,6 @@ def title(step: Kernel, taken: set[str]) -> str:
     return name
 
 
-def aligned(plan: Plan, schedule: Schedule) -> tuple[int, ...]:
-    """Pointers that may be taken for multiples of 16: all but inputs that are written (others are copied where they are not)."""
-    inputs = {b.name for b in schedule.program.inputs}
-    return tuple(k for k, p in enumerate(plan.params) if p.buffer not in inputs or not p.written)
-
-
 def walked_across(plan: Plan) -> str | None:
     """An outer loop along which some operand is contiguous while it jumps along the innermost one (a transpose)."""
     if plan.inner or len(plan.outer) < 2 or plan.outer[-1][1] < 16:
@@ -134,21 +164,31 @@ def walked_across(plan: Plan) -> str | None:
 
 
 class Writer(Body):
-    """The statements of a kernel's function."""
+    """The statements of a kernel's function. ``work``: bytes of its pieces of workspace, of ``work_types``."""
 
     def __init__(self, plan: Plan, blocks: Blocks):
         self.blocks, self.persistent = blocks, bool(plan.inner) and blocks.persistent(plan)
         super().__init__(plan, self._axes(plan, blocks))
         self.stores = [i for i in plan.instrs if i.op == "store"]
         self.reduces = [i for i in plan.instrs if i.op == "reduce"]
+        self.work: dict[str, int] = {}
+        self.work_types: list[torch.dtype] = []
 
     @property
     def statements(self) -> str:
         return "\n".join(self.lines)
 
+    @property
+    def params(self) -> list[Param]:
+        """The pointers that the statements use."""
+        used = set(re.findall(r"\b(?:in|out|io)\d+\b", self.statements))
+        return [p for p in self.plan.params if p.name in used]
+
     def _axes(self, plan: Plan, blocks: Blocks) -> list[Axis]:
         if plan.inner:
-            return [Axis("x", plan.outer, blocks.x, "[:, None]"), Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent)]
+            shared = blocks.split > 1 and blocks.chunk(plan) * blocks.split != plan.length
+            return [Axis("x", plan.outer, blocks.x, "[:, None]"),
+                    Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent, ragged=shared)]
         if not blocks.y:
             return [Axis("x", plan.outer, blocks.x)]
         across = walked_across(plan)
@@ -164,13 +204,13 @@ class Writer(Body):
         for k, a in enumerate(order):
             self.axis(a, f"tl.program_id({k})" if counts[a.name] > 1 else "0")
         if not self.plan.inner:
-            self._pointwise()
+            self._store_all(self.stores)
         else:
             self._rows()
         return self
 
-    def _pointwise(self) -> None:
-        for i in self.stores:
+    def _store_all(self, stores: Sequence[Instr]) -> None:
+        for i in stores:
             self.compute(self.needs(i))
             self.store(i)
 
@@ -184,52 +224,60 @@ class Writer(Body):
             self._store_all([i for i in self.stores if i.id not in in_row and stage[i.id] == s])
             self._pass([i for i in self.reduces if stage[i.id] == s + 1], [i for i in self.stores if i.id in in_row and stage[i.id] == s])
 
-    def _store_all(self, stores: list[Any]) -> None:
-        for i in stores:
-            self.compute(self.needs(i))
-            self.store(i)
-
-    def _pass(self, reduces: list[Any], stores: list[Any]) -> None:
+    def _pass(self, reduces: Sequence[Instr], stores: Sequence[Instr]) -> None:
         """One walk over the row: what is accumulated in it, and what is stored along it."""
-        if not reduces and not stores:
-            return
         if self.persistent:
             for i in reduces:
-                self._reduce(i)
+                self.compute([i.args[1].id])
+                self.result(i, self._whole(i))
             self._store_all(stores)
-            return
-        roots = [i.args[1].id for i in reduces] + [n for i in stores for n in self.needs(i)]
-        self.compute(roots, along_row=False)
-        accs = {i.id: (self.name("acc"), Accumulator(i.args[0], i.dtype)) for i in reduces}
-        for name, acc in accs.values():
-            self.line(f"{name} = {acc.full('[XBLOCK, RBLOCK]')}")
+        elif reduces or stores:
+            roots = [i.args[1].id for i in reduces] + [n for i in stores for n in self.needs(i)]
+            self.compute(roots, along_row=False)
+            accs = [accumulator(i.args[0], i.dtype) for i in reduces]
+            names = [[self.name("acc") for _ in acc.parts] for acc in accs]
+            for acc, parts in zip(accs, names):
+                self.line(*acc.begin(parts))
+            merged = any(acc.parts != ("",) for acc in accs)
+            if merged:
+                self.line("steps = 0.0")
+            with self.loop():
+                if merged:
+                    self.line("steps += 1.0")
+                for i, acc, parts in zip(reduces, accs, names):
+                    self.compute([i.args[1].id])
+                    self.line(*acc.update(parts, self._element(i), "rmask" if self.axes["r"].masked else ""))
+                self._store_all(stores)
+            for i, parts in zip(reduces, names):
+                self.finish(i, parts)
+
+    def finish(self, i: Instr, names: Sequence[str]) -> None:
+        """The running values ``names`` are complete."""
+        self.result(i, accumulator(i.args[0], i.dtype).lanes(names))
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        """Around the statements for a piece of the row."""
         r = self.axes["r"]
         with self.open(f"for start in range(0, {r.length}, RBLOCK):"):
             self.axis(r, "start")
-            for i in reduces:
-                self.compute([i.args[1].id])
-                name, acc = accs[i.id]
-                value = acc.combine(name, acc.prepared(self._element(i), "", "[XBLOCK, RBLOCK]"))
-                self.line(f"{name} = tl.where(rmask, {value}, {name})" if r.masked else f"{name} = {value}")
-            self._store_all(stores)
-        for i in reduces:
-            name, acc = accs[i.id]
-            self._result(i, acc.lanes(name))
+            yield
 
-    def _element(self, i: Any) -> str:
+    def _element(self, i: Instr) -> str:
         return cast(self.part(i.args[1]), self.dtype(i.args[1]), i.dtype)
 
-    def _reduce(self, i: Any) -> None:
-        """A reduction over a whole row in registers."""
-        self.compute([i.args[1].id])
-        acc = Accumulator(i.args[0], i.dtype)
+    def _whole(self, i: Instr) -> list[str]:
+        """A reduction over a whole row in registers, each part of its result."""
         mask = "rmask" if self.axes["r"].masked else ""
-        block = acc.prepared(self._element(i), mask, "[XBLOCK, RBLOCK]")
-        if mask and "r" not in self.spread[i.args[1].id]:
-            block = f"tl.broadcast_to({block}, [XBLOCK, RBLOCK])"
-        self._result(i, acc.lanes(block))
+        acc = accumulator(i.args[0], i.dtype)
+        text = self._element(i)
+        if self.spread[i.args[1].id] != {"x", "r"}:
+            text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
+        return acc.whole(text, mask, self.name, self.line, self.axes["r"].length)
 
-    def _result(self, i: Any, text: str) -> None:
+    def result(self, i: Instr, texts: Sequence[str]) -> None:
+        """Give the reduction's value, and the other parts it has, their names."""
         name = self.name()
-        self.line(f"{name} = {text}")
+        for text, part in zip(texts, ("", "_m2")):
+            self.line(f"{name}{part} = {text}")
         self.scopes[0][i.id] = name

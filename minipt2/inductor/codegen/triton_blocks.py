@@ -8,7 +8,8 @@ pointwise     16 bytes a thread of the widest operand, 128 to 512 threads  one v
 transposing   32 x 32, 64 x 64 for operands of one byte                    both sides walk whole 64-byte stretches
 rows          a whole row up to ``PERSISTENT`` elements, read once         later stages find it in registers
               several short rows together, 1024 elements or more           a warp for a row of 64 would idle
-              longer rows in pieces of 2048                                4 vector loads a thread in flight
+              longer rows in pieces of 4096                                2 vector loads a thread in flight
+              a few long rows shared by programs, results put together     all SMs at work; a second, small kernel
 columns       32 to 64 neighbours wide, 64 rows or fewer at a time         whole cache lines across, few partial sums a thread
 ============  ===========================================================  ======================================================
 
@@ -23,8 +24,13 @@ from math import prod
 from ..hardware import Hw
 from .c_openmp_plan import Plan
 
-PERSISTENT = 4096
+PERSISTENT = 16384
 """Longest row that a program holds in registers."""
+HELD = 32
+"""Elements of a row that a thread holds, before more warps take part."""
+LONG = 4096
+"""Elements of a row that are worth a program of their own, where rows are too few."""
+MOST_SPLIT = 256
 MOST_Y = 65535
 """Most programs along the second axis of a grid."""
 
@@ -42,7 +48,11 @@ class Blocks:
 
     def persistent(self, plan: Plan) -> bool:
         """Whether a row fits in one step."""
-        return self.r >= plan.length
+        return self.r >= plan.length and self.split == 1
+
+    def chunk(self, plan: Plan) -> int:
+        """Elements of a row that each of the programs sharing it takes, a multiple of ``r``."""
+        return -(-plan.length // (self.split * self.r)) * self.r
 
 
 def power(n: int) -> int:
@@ -79,18 +89,32 @@ def _tile(plan: Plan, across: str) -> Blocks:
 
 def _rows(plan: Plan, hw: Hw) -> Blocks:
     row = power(plan.length)
+    split = _split(plan, plan.rows, 2048, hw)
+    if split > 1:
+        return Blocks(1, 2048, warps=8, split=split)
     if row <= PERSISTENT:
         together = max(1, min(1024 // row, power(plan.rows)))
         while together > 1 and -(-plan.rows // together) < hw.sms:
             together //= 2
-        return Blocks(together, row, warps=min(max(together * row // 256, 1), 8))
-    return Blocks(1, 2048, warps=8)
+        return Blocks(together, row, warps=min(max(together * row // 256, 1), max(8, row // (32 * HELD))))
+    return Blocks(1, 4096, warps=16)
 
 
 def _columns(plan: Plan, hw: Hw) -> Blocks:
     width = min(power(plan.outer[-1][1]), 64 if plan.rows >= 64 * hw.sms else 32)
     deep = min(power(plan.length), max(1, 2048 // width))
-    return Blocks(width, deep, warps=min(max(width * deep // 256, 1), 8))
+    split = _split(plan, -(-plan.rows // width), deep, hw)
+    return Blocks(width, deep, warps=min(max(width * deep // 256, 1), 8), split=split)
+
+
+def _split(plan: Plan, programs: int, step: int, hw: Hw) -> int:
+    """Programs that share each row, where one for each leaves the device idle; a second kernel puts their results together."""
+    once = all(plan.stage[i.id] == 1 for i in plan.instrs if i.op == "reduce")
+    again = any(i.op == "store" and i.id in plan.in_row and plan.stage[i.id] for i in plan.instrs)
+    if not once or again or programs >= 2 * hw.sms or plan.length * plan.rows < LONG * 16:
+        return 1
+    wanted = min(-(-4 * hw.sms // programs), plan.length // (2 * step), MOST_SPLIT)
+    return wanted if wanted > 2 else 1
 
 
 def grid(plan: Plan, blocks: Blocks, axes: dict[str, int]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ Upstream: ``TritonKernel.reduction`` and ``ir.Reduction.default_accumulator``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Callable, Sequence
 
 import torch
 
@@ -23,12 +24,18 @@ def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
     return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
 
 
+def accumulator(kind: str, dtype: torch.dtype) -> "Accumulator | Welford":
+    """The text of a reduction of ``kind`` over values of ``dtype``."""
+    return Welford(dtype) if kind == "welford" else Accumulator(kind, dtype)
+
+
 @dataclass(frozen=True)
 class Accumulator:
-    """Text of one reduction of ``kind`` over values of ``dtype``; truth values are counted in 32-bit integers."""
+    """A reduction with one running value, ``parts[0]``; truth values are counted in 32-bit integers."""
 
     kind: str
     dtype: torch.dtype
+    parts = ("",)
 
     @property
     def held(self) -> torch.dtype:
@@ -38,33 +45,77 @@ class Accumulator:
     def start(self) -> str:
         return number(identity(self.kind, self.dtype), self.held)
 
-    def full(self, shape: str) -> str:
-        return f"tl.full({shape}, {self.start}, {VALUE[self.held]})"
+    def begin(self, names: Sequence[str]) -> list[str]:
+        return [f"{names[0]} = tl.full([XBLOCK, RBLOCK], {self.start}, {VALUE[self.held]})"]
 
-    def prepared(self, value: str, mask: str, shape: str) -> str:
-        """A value as the block that is reduced: of full shape, nothing where ``mask`` does not hold."""
-        value = f"{value}.to(tl.int32)" if self.dtype is torch.bool else value
-        return f"tl.where({mask}, {value}, {self.start})" if mask else f"tl.broadcast_to({value}, {shape})"
+    def update(self, names: Sequence[str], value: str, mask: str) -> list[str]:
+        """Statements that take one more block of the row, as far as ``mask`` holds."""
+        value = self._combine(names[0], f"{value}.to(tl.int32)" if self.dtype is torch.bool else value)
+        return [f"{names[0]} = tl.where({mask}, {value}, {names[0]})" if mask else f"{names[0]} = {value}"]
 
-    def combine(self, a: str, b: str) -> str:
-        """``a`` and ``b`` in one."""
-        if self.kind == "sum":
-            return f"{a} + {b}"
-        if self.kind == "prod":
-            return f"{a} * {b}"
+    def _combine(self, a: str, b: str) -> str:
+        if self.kind in ("sum", "prod"):
+            return f"{a} {'+' if self.kind == 'sum' else '*'} {b}"
         nan = ", tl.PropagateNan.ALL" if self.dtype.is_floating_point else ""
         return f"tl.{'maximum' if self.kind in ('max', 'any') else 'minimum'}({a}, {b}{nan})"
 
-    def lanes(self, block: str) -> str:
-        """One value for each row of ``block``."""
-        if self.kind == "sum":
-            value = f"tl.sum({block}, 1)"
-        elif self.kind == "prod":
-            value = f"product({block}, 1)"
-        else:
-            word = "max" if self.kind in ("max", "any") else "min"
-            value = f"nan_{word}({block}, 1)" if self.dtype.is_floating_point else f"tl.{word}({block}, 1)"
-        value = f"{value}[:, None]"
+    def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: int) -> list[str]:
+        """The result over a row that is one block."""
+        block = f"{block}.to(tl.int32)" if self.dtype is torch.bool else block
+        return self.lanes([f"tl.where({mask}, {block}, {self.start})" if mask else block])
+
+    def partial(self, names: Sequence[str]) -> list[str]:
+        """Values that another program can go on from, one for each row."""
+        return [self._lanes(names[0])]
+
+    def lanes(self, names: Sequence[str]) -> list[str]:
+        """The result from running values: one for each row."""
+        value = self._lanes(names[0])
         if self.dtype is torch.bool:
-            return f"{value} != 0"
-        return value if self.dtype.itemsize >= 4 else f"{value}.to({VALUE[self.dtype]})"
+            return [f"{value} != 0"]
+        return [value if self.dtype.itemsize >= 4 else f"{value}.to({VALUE[self.dtype]})"]
+
+    def _lanes(self, block: str) -> str:
+        if self.kind == "sum":
+            return f"tl.sum({block}, 1)[:, None]"
+        if self.kind == "prod":
+            return f"product({block}, 1)[:, None]"
+        word = "max" if self.kind in ("max", "any") else "min"
+        return f"nan_{word}({block}, 1)[:, None]" if self.dtype.is_floating_point else f"tl.{word}({block}, 1)[:, None]"
+
+
+@dataclass(frozen=True)
+class Welford:
+    """Mean and sum of squared distances to it, in one walk: each lane counts its own elements, lanes are merged at the end."""
+
+    dtype: torch.dtype
+    parts = ("mean", "m2", "count")
+
+    @property
+    def held(self) -> torch.dtype:
+        return self.dtype
+
+    def begin(self, names: Sequence[str]) -> list[str]:
+        return [f"{n} = tl.full([XBLOCK, RBLOCK], 0.0, {VALUE[self.dtype]})" for n in names]
+
+    def update(self, names: Sequence[str], value: str, mask: str) -> list[str]:
+        mean, m2, count = names
+        new = [f"{mean} + {mean}_delta * (1.0 / steps)", f"{m2} + {mean}_delta * ({value} - {mean}_next)", f"{count} + 1.0"]
+        lines = [f"{mean}_delta = {value} - {mean}", f"{mean}_next = {new[0]}"]
+        for name, text in zip((m2, mean, count), (new[1], f"{mean}_next", new[2])):
+            lines.append(f"{name} = tl.where({mask}, {text}, {name})" if mask else f"{name} = {text}")
+        return lines
+
+    def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: int) -> list[str]:
+        """In registers the mean comes first, then the distances."""
+        mean, distance = name(), name()
+        line(f"{mean} = tl.sum({f'tl.where({mask}, {block}, 0.0)' if mask else block}, 1)[:, None] / {float(length)}",
+             f"{distance} = {f'tl.where({mask}, {block} - {mean}, 0.0)' if mask else f'{block} - {mean}'}")
+        return [mean, f"tl.sum({distance} * {distance}, 1)[:, None]"]
+
+    def partial(self, names: Sequence[str]) -> list[str]:
+        merged = f"welford({', '.join(names)}, 1)"
+        return [f"{merged}[{k}][:, None]" for k in range(3)]
+
+    def lanes(self, names: Sequence[str]) -> list[str]:
+        return self.partial(names)[:2]

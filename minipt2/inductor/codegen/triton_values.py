@@ -36,6 +36,8 @@ class Axis:
     block: int
     place: str = ""
     looped: bool = False
+    ragged: bool = False
+    """Programs may reach beyond the end although ``block`` divides ``length``."""
 
     @property
     def length(self) -> int:
@@ -43,7 +45,7 @@ class Axis:
 
     @property
     def masked(self) -> bool:
-        return self.length % self.block != 0
+        return self.ragged or self.length % self.block != 0
 
     @property
     def constant(self) -> str:

@@ -6,11 +6,12 @@ Upstream: ``torch._inductor.codegen.wrapper`` and ``cpp_wrapper_gpu``.
 """
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict
 from typing import Any, Sequence
 
 from ..scheduler.kernels import Schedule
-from ..scheduler.memory import storage_bytes
+from ..scheduler.memory import ALIGN, storage_bytes
 from .triton import TritonSource
 from .wrapper import Writer, WrapperSource
 
@@ -39,6 +40,10 @@ class GpuWriter(Writer):
         super().__init__(schedule, source.launches, title)
         self.source, self.device, self.stream = source, device, ", stream"
         self.runs: list[dict[str, Any]] = []
+        self.workspace = _round(int(schedule.arena_bytes))
+        """Offset in the arena of the memory that the two programs of one kernel share."""
+        most = max([sum(map(_round, launch.work.values())) for launch in source.launches], default=0)
+        self.arena_bytes = self.workspace + most if most else int(schedule.arena_bytes)
 
     def header(self) -> list[str]:
         return ["from minipt2.inductor.triton_library import mend"]
@@ -51,11 +56,14 @@ class GpuWriter(Writer):
         aligned: set[str] = set()
         launches = []
         for launch in run.kernels:
-            program = self.source.programs[launch.kernel]
-            aligned |= {launch.args[i] for i in program.aligned if launch.args[i] in self.inputs or launch.args[i] in self.constants}
-            args = [["a", self.offset(n)] if self.in_arena(n) else ["p", run.pointers.index(n)] for n in launch.args]
-            sizes = [storage_bytes(self.schedule.layouts[n]) for n in launch.args]
-            launches.append(dict(kernel=launch.kernel, grid=list(launch.grid), args=args, sizes=sizes, checks=launch.checks))
+            work = dict(zip(launch.work, itertools.accumulate([0, *map(_round, launch.work.values())])))
+            for c in launch.calls:
+                program = self.source.programs[c.kernel]
+                aligned |= {c.args[i] for i in program.aligned if c.args[i] in self.inputs or c.args[i] in self.constants}
+                places = [["a", self.workspace + work[n]] if n in work else ["a", self.offset(n)] if self.in_arena(n)
+                          else ["p", run.pointers.index(n)] for n in c.args]
+                sizes = [launch.work[n] if n in work else storage_bytes(self.schedule.layouts[n]) for n in c.args]
+                launches.append(dict(kernel=c.kernel, grid=list(c.grid), args=places, sizes=sizes, checks=c.checks))
         hinted = [n for n in run.pointers if n in aligned]
         number = len(self.runs)
         self.runs.append(dict(arena=uses_arena, pointers=len(run.pointers), aligned=[run.pointers.index(n) for n in hinted], launches=launches))
@@ -69,6 +77,10 @@ class GpuWriter(Writer):
     def table(self) -> dict[str, Any]:
         """What the library of the graph is made of; JSON-able."""
         return dict(device=self.device, programs=[asdict(p) for p in self.source.programs], runs=self.runs)
+
+
+def _round(size: int) -> int:
+    return -(-size // ALIGN) * ALIGN
 
 
 def generate(schedule: Schedule, source: TritonSource, title: str, device: str) -> tuple[WrapperSource, dict[str, Any]]:

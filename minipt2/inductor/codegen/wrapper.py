@@ -77,6 +77,7 @@ class Writer:
     def __init__(self, schedule: Any, kernels: Sequence[Any], title: str):
         self.schedule, self.title = schedule, title
         self.program = schedule.program
+        self.arena_bytes = int(schedule.arena_bytes)
         self.buffers: dict[str, Buffer] = self.program.by_name()
         self.inputs = {b.name: b for b in self.program.inputs}
         self.constants = {b.name: b for b in self.program.constants}
@@ -166,7 +167,7 @@ class Writer:
     def run(self, run: _Run, k: int) -> None:
         for name in run.pointers:
             self.allocate(name)
-        uses_arena = any(self.in_arena(a) for spec in run.kernels for a in spec.args)
+        uses_arena = any(self.in_arena(a) for spec in run.kernels for a in spec.args) or any(getattr(spec, "work", None) for spec in run.kernels)
         for i in run.steps:
             self.comment(self.schedule.steps[i])
         pointers = ["arena.base", *["plan.offsets"] * self.symbolic] if uses_arena else []
@@ -296,7 +297,7 @@ class Writer:
             out += self.top + arenas + self.views_function()
         body = self.body
         if uses_arena:
-            prologue.append(f"arena = arenas.take({'plan.nbytes' if self.symbolic else self.schedule.arena_bytes}{self.stream})")
+            prologue.append(f"arena = arenas.take({'plan.nbytes' if self.symbolic else self.arena_bytes}{self.stream})")
             if self.arena_views:
                 body = [f"{', '.join(self.arena_views.values())}, = {'plan.' * self.symbolic}views(arena)", *body]
             body = ["try:", *[f"    {line}" for line in body], "finally:", "    arenas.give(arena)"]

@@ -6,6 +6,7 @@ Called by ``inductor.compile_graph``. Upstream counterpart: ``torch._inductor.sc
 from .fusion import Group, can_fuse, fuse, why_not
 from .kernels import Kernel, Schedule
 from .memory import Slot, plan_memory
+from .policy import CPU, GPU, Policy
 from .schedule import schedule
 
-__all__ = ["Group", "Kernel", "Schedule", "Slot", "can_fuse", "fuse", "plan_memory", "schedule", "why_not"]
+__all__ = ["CPU", "GPU", "Group", "Kernel", "Policy", "Schedule", "Slot", "can_fuse", "fuse", "plan_memory", "schedule", "why_not"]

@@ -20,12 +20,10 @@ from .align import Alignment, Domain, align
 from .graph import Order
 from .nodes import Access, Node
 from .order import innermost
+from .policy import CPU, Policy
 
 NEAR = 64
 """Siblings further apart than this many steps stay apart: fusing them would keep what they make alive for long."""
-CACHE_BYTES = 1 << 18
-"""Later stages of a column reduction pay off only while the rows they walk again are still in cache."""
-TILE = 64
 MAX_BUFFERS = 48
 """Pointers a kernel may take: beyond that registers and TLB entries run out."""
 
@@ -41,11 +39,12 @@ class Group:
     fresh: Iterator[int] = field(default_factory=lambda: itertools.count(1_000_000))
     kept: frozenset[str] = frozenset()
     """Buffers of the program that must be written in any case: outputs, inputs, operands of extern calls."""
+    policy: Policy = CPU
 
     @staticmethod
     def of(node: Node, unit: int = 0, graph: Order | None = None, fresh: Iterator[int] | None = None,
-           kept: frozenset[str] = frozenset()) -> "Group":
-        return Group([node], Domain(dict(node.sizes), node.reduced), unit, graph, fresh or itertools.count(1_000_000), kept)
+           kept: frozenset[str] = frozenset(), policy: Policy = CPU) -> "Group":
+        return Group([node], Domain(dict(node.sizes), node.reduced), unit, graph, fresh or itertools.count(1_000_000), kept, policy)
 
     def accesses(self) -> list[Access]:
         return [a for n in self.nodes for a in n.accesses]
@@ -135,7 +134,7 @@ def _indices(accesses: list[Access]) -> list[Index]:
 def _apply(a: Group, b: Group, alignment: Alignment) -> Group:
     sizes = alignment.domain.sizes
     nodes = [n.apply(alignment.a, sizes) for n in a.nodes] + [n.apply(alignment.b, sizes) for n in b.nodes]
-    return Group(nodes, alignment.domain, a.unit, a.graph, a.fresh, a.kept)
+    return Group(nodes, alignment.domain, a.unit, a.graph, a.fresh, a.kept, a.policy)
 
 
 @exercise("5.3")
@@ -175,12 +174,11 @@ def _disjoint(made: set[Index], index: Index) -> bool:
 
 
 def _wasteful(fused: Group) -> str:
-    """A later stage walks the reduced dimensions again: only worth it where they are still in cache."""
+    """A later stage walks the reduced dimensions again: why that is not worth it."""
     sizes, reduced = fused.domain.sizes, fused.domain.reduced
-    rows = prod(hint(n) for v, n in sizes.items() if v in reduced)
-    if innermost(sizes, fused.accesses()) not in reduced and rows * TILE * 4 > CACHE_BYTES:
-        return "the second walk over a column would miss the cache"
-    return ""
+    known = {v: hint(n) for v, n in sizes.items()}
+    return fused.policy.rewalk(prod(n for v, n in known.items() if v not in reduced), prod(n for v, n in known.items() if v in reduced),
+                               innermost(sizes, fused.accesses()) in reduced)
 
 
 @exercise("5.4")

@@ -76,8 +76,8 @@ class Node:
         return Node(self.buffer, own, reduced, self.body, accesses, combined)
 
 
-def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterator[int]) -> Node:
-    """Convert a ``Computed``; loop variables are split where that makes its indices affine (``p0 % 16`` -> an inner variable)."""
+def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterator[int], welford: bool = False) -> Node:
+    """Convert a ``Computed``, with ``welford`` reductions as they are if asked; loop variables are split where that makes its indices affine (``p0 % 16`` -> an inner variable)."""
     body = buffer.body
     names: dict[str, Index] = {}
     sizes: dict[str, Any] = {}
@@ -93,7 +93,7 @@ def make_node(buffer: Computed, item_bytes: Callable[[str], int], fresh: Iterato
     names.update({i.args[1].name: Index.var(f"i{next(fresh)}") for i in walk(body.instrs) if i.op == "indirect"})
     instrs = map_indices(_name_indirects(body.instrs, names), lambda e: from_sympy(e).subs(names, sizes))
     position = _linear([v for v in sizes if v in reduced], sizes)
-    instrs = expand_reductions(instrs, position, number(prod(sizes[v] for v in reduced)))
+    instrs = expand_reductions(instrs, position, number(prod(sizes[v] for v in reduced)), welford and bool(reduced))
     if not reduced:  # a reduction over one element
         instrs = tuple(i._replace(op="to_dtype", args=i.args[1:]) if i.op == "reduce" else i for i in instrs)
     node = Node(buffer, sizes, frozenset(reduced), instrs)
@@ -190,8 +190,9 @@ def map_indices(instrs: Sequence[Instr], fn: Callable[[Any], Any]) -> tuple[Inst
     return tuple(out)
 
 
-def expand_reductions(instrs: Sequence[Instr], position: Index, count: Any) -> tuple[Instr, ...]:
-    """Rewrite ``argmax``, ``argmin`` and ``welford`` over ``count`` elements (``position``: the place of one) into sums and extrema."""
+def expand_reductions(instrs: Sequence[Instr], position: Index, count: Any, welford: bool = False) -> tuple[Instr, ...]:
+    """Rewrite ``argmax``, ``argmin`` and, unless they may stay, ``welford`` over ``count`` elements (``position``: the place of one) into
+    sums and extrema."""
     if not any(i.op == "reduce" and i.args[0] in ("argmax", "argmin", "welford") for i in instrs):
         return tuple(instrs)
     fresh = itertools.count(1 + max(i.id for i in walk(instrs)))
@@ -205,7 +206,7 @@ def expand_reductions(instrs: Sequence[Instr], position: Index, count: Any) -> t
 
     for i in instrs:
         i = i._replace(args=tuple(renamed.get(a, a) if isinstance(a, Ref) else a for a in i.args))
-        if i.op == "reduce" and i.args[0] == "welford":
+        if i.op == "reduce" and i.args[0] == "welford" and not welford:
             mean, m2 = _welford(i, count, emit)
             renamed[Ref(i.id)], renamed[Ref(i.id, 1)] = mean, m2
         elif i.op == "reduce" and i.args[0] in ("argmax", "argmin"):

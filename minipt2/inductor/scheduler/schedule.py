@@ -18,16 +18,17 @@ from .graph import Order, dependencies, live_steps
 from .kernels import Kernel, Schedule
 from .memory import plan_memory
 from .nodes import make_node
+from .policy import CPU, Policy
 from .recompute import inline_cheap, recompute
 
 
-def schedule(program: Program) -> Schedule:
-    """Order and fuse the loop nests of ``program`` and plan its memory."""
+def schedule(program: Program, policy: Policy = CPU) -> Schedule:
+    """Order and fuse the loop nests of ``program``, as suits the kind of device, and plan its memory."""
     with use(program.hints):
-        return _schedule(program)
+        return _schedule(program, policy)
 
 
-def _schedule(program: Program) -> Schedule:
+def _schedule(program: Program, policy: Policy) -> Schedule:
     steps = live_steps(program)
     buffers = program.by_name()
     fresh = itertools.count()
@@ -37,12 +38,12 @@ def _schedule(program: Program) -> Schedule:
 
     kept = _kept(program, steps)
     writers = Counter([b.name for b in (*program.inputs, *program.constants)] + [name for s in steps for name in s.writes()])
-    nodes = {s.name: make_node(s, item_bytes, fresh) for s in steps if isinstance(s, Computed)}
+    nodes = {s.name: make_node(s, item_bytes, fresh, policy.welford) for s in steps if isinstance(s, Computed)}
     if config.fusion:
         nodes = {n.name: n for n in inline_cheap(list(nodes.values()), kept, writers)}
         steps = [s for s in steps if isinstance(s, Extern) or s.name in nodes]
     graph = Order(len(steps), dependencies(program, steps, nodes))
-    groups = [Group.of(nodes[s.name], k, graph, fresh, kept) for k, s in enumerate(steps) if isinstance(s, Computed)]
+    groups = [Group.of(nodes[s.name], k, graph, fresh, kept, policy) for k, s in enumerate(steps) if isinstance(s, Computed)]
     groups = recompute(fuse(groups), kept, writers) if config.fusion else groups
     removed = _removed(kept, groups)
     ordered = _steps(graph, steps, groups, removed)

@@ -1,0 +1,71 @@
+"""A few long rows: several programs share each, and a second, small kernel puts their results together.
+
+``Part`` walks a chunk of the row and leaves what it has in a workspace, ``[chunk, row]``; ``Final`` reduces over the chunks, in order, and
+goes on with what follows the reduction. Upstream: ``torch._inductor.ir.Reduction.create_multilayer``.
+"""
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Iterator, Sequence
+
+from ..ir import Instr
+from .triton import Writer
+from .triton_blocks import power
+from .triton_reduce import accumulator
+
+
+class _Sharing(Writer):
+    def _declare(self) -> list[tuple[Instr, list[str]]]:
+        """The pieces of workspace of each reduction."""
+        pieces = []
+        for i in self.reduces:
+            acc = accumulator(i.args[0], i.dtype)
+            names = [f"work{len(self.work) + k}" for k in range(len(acc.parts))]
+            self.work.update({n: self.blocks.split * self.plan.rows * acc.held.itemsize for n in names})
+            self.work_types += [acc.held] * len(names)
+            pieces.append((i, names))
+        return pieces
+
+
+class Part(_Sharing):
+    """Stores along the row belong to it, too."""
+
+    def _rows(self) -> None:
+        self.pieces = dict((i.id, names) for i, names in self._declare())
+        self.grid = (self.grid[0], self.blocks.split)
+        self.line("chunk = tl.program_id(1)" + ".to(tl.int64)" * self.plan.wide)
+        self._pass(self.reduces, [i for i in self.stores if i.id in self.plan.in_row])
+
+    @contextmanager
+    def loop(self) -> Iterator[None]:
+        chunk = self.blocks.chunk(self.plan)
+        with self.open(f"for step in range(0, {chunk}, RBLOCK):"):
+            self.line(f"start = chunk * {chunk} + step")
+            self.axis(self.axes["r"], "start")
+            yield
+
+    def finish(self, i: Instr, names: Sequence[str]) -> None:
+        for piece, text in zip(self.pieces[i.id], accumulator(i.args[0], i.dtype).partial(names)):
+            self.line(f"tl.store({piece} + (chunk * {self.plan.rows} + x), {text}" + (", xmask)" if self.axes["x"].masked else ")"))
+
+
+class Final(_Sharing):
+    """One program for each row, or for a few of them."""
+
+    def constants(self) -> None:
+        self.axes["x"].block = min(self.axes["x"].block, 32)
+        self.line(f"XBLOCK: tl.constexpr = {self.axes['x'].block}", f"SBLOCK: tl.constexpr = {power(self.blocks.split)}")
+
+    def _rows(self) -> None:
+        split, rows = self.blocks.split, self.plan.rows
+        self.line("s = tl.arange(0, SBLOCK)[None, :]")
+        masks = ["xmask"] * self.axes["x"].masked + [f"(s < {split})"] * (power(split) != split)
+        for i, pieces in self._declare():
+            acc, names = accumulator(i.args[0], i.dtype), []
+            for piece in pieces:
+                names.append(self.name("acc"))
+                other = "0.0" if len(pieces) > 1 else acc.start
+                mask = f", {' & '.join(masks)}, {other}" if masks else ""
+                self.line(f"{names[-1]} = tl.load({piece} + (s * {rows} + x){mask})")
+            self.result(i, acc.lanes(names))
+        self._store_all([i for i in self.stores if i.id not in self.plan.in_row])

@@ -1,0 +1,43 @@
+"""The decisions of the scheduler that differ between kinds of device.
+
+Upstream: ``torch._inductor.choices.InductorChoices`` and the reduction heuristics of ``ir.Reduction.num_splits``.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable
+
+CACHE_BYTES = 1 << 18
+"""Later stages of a column reduction pay off only while the rows they walk again are still in cache."""
+TILE = 64
+ROW, FEW_ROWS = 8192, 132
+"""On a GPU: a row that a program holds in registers; programs below which a device of that many SMs stands idle."""
+SHORT_COLUMN, TALL_COLUMN, COLUMN_TILE = 256, 4096, 32
+
+
+@dataclass(frozen=True)
+class Policy:
+    """``rewalk(rows, length, contiguous)``: why a kernel should not walk ``length`` reduced elements of ``rows`` results a second time,
+    empty if it should; ``contiguous``: along the reduced elements. ``welford``: mean and variance are one reduction to the code generator."""
+
+    rewalk: Callable[[float, float, bool], str]
+    welford: bool = False
+
+
+def _cpu(rows: float, length: float, contiguous: bool) -> str:
+    if not contiguous and length * TILE * 4 > CACHE_BYTES:
+        return "the second walk over a column would miss the cache"
+    return ""
+
+
+def _gpu(rows: float, length: float, contiguous: bool) -> str:
+    """A kernel that walks again cannot share a row among programs: there must be rows enough, or short ones."""
+    if contiguous:
+        few = length > ROW and rows < FEW_ROWS
+    else:
+        few = length > SHORT_COLUMN and (length > TALL_COLUMN or rows < FEW_ROWS * COLUMN_TILE)
+    return "too few programs would walk long rows twice" if few else ""
+
+
+CPU = Policy(_cpu)
+GPU = Policy(_gpu, welford=True)
