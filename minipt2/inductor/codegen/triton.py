@@ -253,7 +253,9 @@ class Writer(Body):
 
     def finish(self, i: Instr, names: Sequence[str]) -> None:
         """The running values ``names`` are complete."""
-        self.result(i, accumulator(i.args[0], i.dtype).lanes(names))
+        acc = accumulator(i.args[0], i.dtype)
+        self.line(*acc.merge(names))
+        self.result(i, acc.lanes(names))
 
     @contextmanager
     def loop(self) -> Iterator[None]:

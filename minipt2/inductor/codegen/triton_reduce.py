@@ -64,6 +64,10 @@ class Accumulator:
         block = f"{block}.to(tl.int32)" if self.dtype is torch.bool else block
         return self.lanes([f"tl.where({mask}, {block}, {self.start})" if mask else block])
 
+    def merge(self, names: Sequence[str]) -> list[str]:
+        """Statements that come before ``partial`` or ``lanes``."""
+        return []
+
     def partial(self, names: Sequence[str]) -> list[str]:
         """Values that another program can go on from, one for each row."""
         return [self._lanes(names[0])]
@@ -113,9 +117,11 @@ class Welford:
              f"{distance} = {f'tl.where({mask}, {block} - {mean}, 0.0)' if mask else f'{block} - {mean}'}")
         return [mean, f"tl.sum({distance} * {distance}, 1)[:, None]"]
 
+    def merge(self, names: Sequence[str]) -> list[str]:
+        return [f"{', '.join(names)} = welford({', '.join(names)}, 1)"]
+
     def partial(self, names: Sequence[str]) -> list[str]:
-        merged = f"welford({', '.join(names)}, 1)"
-        return [f"{merged}[{k}][:, None]" for k in range(3)]
+        return [f"{n}[:, None]" for n in names]
 
     def lanes(self, names: Sequence[str]) -> list[str]:
         return self.partial(names)[:2]

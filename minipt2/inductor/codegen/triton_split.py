@@ -45,7 +45,9 @@ class Part(_Sharing):
             yield
 
     def finish(self, i: Instr, names: Sequence[str]) -> None:
-        for piece, text in zip(self.pieces[i.id], accumulator(i.args[0], i.dtype).partial(names)):
+        acc = accumulator(i.args[0], i.dtype)
+        self.line(*acc.merge(names))
+        for piece, text in zip(self.pieces[i.id], acc.partial(names)):
             self.line(f"tl.store({piece} + (chunk * {self.plan.rows} + x), {text}" + (", xmask)" if self.axes["x"].masked else ")"))
 
 
@@ -67,5 +69,6 @@ class Final(_Sharing):
                 other = "0.0" if len(pieces) > 1 else acc.start
                 mask = f", {' & '.join(masks)}, {other}" if masks else ""
                 self.line(f"{names[-1]} = tl.load({piece} + (s * {rows} + x){mask})")
+            self.line(*acc.merge(names))
             self.result(i, acc.lanes(names))
         self._store_all([i for i in self.stores if i.id not in self.plan.in_row])

@@ -1,13 +1,35 @@
-"""Triton kernels: what they mean (Triton's interpreter against eager), and that they compile for sm_80 and sm_90, without a GPU."""
+"""Triton kernels without a GPU: what they mean (Triton's interpreter against eager), that they compile for sm_80 and sm_90, and their text.
+
+``MINIPT2_GOLDEN=1 pytest tests/inductor/codegen/test_triton.py`` writes the golden files anew.
+"""
+import ctypes
+import importlib
+import os
+from pathlib import Path
+
 import pytest
 import torch
+import torch.nn.functional as F
 
 import minipt2
 from minipt2 import models
+from minipt2 import prims as P
 from minipt2.config import config
-from tests.compare import check_module
+from minipt2.inductor import cache, ops, triton_pool
+from minipt2.inductor.codegen import triton as codegen
+from minipt2.inductor.codegen import triton_wrapper
+from minipt2.inductor.hardware import REFERENCE, TINY, Hw
+from minipt2.inductor.lowering import lower
+from minipt2.inductor.scheduler import GPU, schedule
+from minipt2.inductor.triton_library import library
+from minipt2.trace import subscribe
+from tests.compare import assert_same, check_module
+from tests.inductor.programs import graph_of
+from tests.inductor.scheduler.test_fusion import layer_norm, softmax
 
 pytest.importorskip("triton")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture
@@ -16,18 +38,239 @@ def interpreted(fresh):
         yield
 
 
-def test_pointwise_and_reductions(interpreted):
-    def fn(x, b):
-        return torch.softmax(torch.nn.functional.gelu(x + b) * 2, -1), (x * b).sum(0), x.t().contiguous() + 1
-
-    x, b = torch.randn(100, 130), torch.randn(130)
-    for found, expected in zip(minipt2.compile(fn)(x, b), fn(x, b)):
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+@pytest.fixture
+def on_many_sms(interpreted, monkeypatch):
+    """Blocks as for a large GPU: kernels share rows among programs."""
+    monkeypatch.setattr(importlib.import_module("minipt2.inductor.compile"), "TINY", REFERENCE)
 
 
-@pytest.mark.parametrize("name", ["gpt2"])
-@pytest.mark.parametrize("phase", ["infer", "train"])
+def generated(fn, *tensors, hw: Hw = REFERENCE):
+    """The schedule of ``fn`` (of prims) for a GPU, and its programs."""
+    plan = schedule(lower(graph_of(fn, *tensors)), GPU)
+    return plan, codegen.generate(plan, hw)
+
+
+def run(fn, *tensors, hw: Hw = TINY):
+    """``fn`` (of prims) through its wrapper module and the interpreter."""
+    plan, source = generated(fn, *tensors, hw=hw)
+    written, table = triton_wrapper.generate(plan, source, "test", "cpu")
+    namespace = {"library": library(table), "constants": written.objects}
+    exec(written.python, namespace)
+    return namespace["call"](list(tensors))
+
+
+def check(fn, *tensors, hw: Hw = TINY, tolerance: float = 2e-6):
+    expected = fn(*tensors)
+    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+    for e, f in zip(expected, run(fn, *tensors, hw=hw), strict=True):
+        assert e.dtype == f.dtype and e.shape == f.shape
+        torch.testing.assert_close(f, e, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+# ------------------------------------------------------------------ ops
+FLOATS = torch.tensor([0.0, -0.0, 0.3, -0.7, 1.0, -1.0, 2.5, -2.5, 3.5, 17.0, -40.0, 1e-3, float("inf"), float("-inf"), float("nan"), 0.99])
+INTEGERS = torch.tensor([0, 1, -1, 2, -2, 3, 5, -7, 31, 32, 100, -100, 64, 2, 9, -128])
+UNTYPICAL = {"lgamma", "digamma", "erfinv", "tan", "acosh", "atanh"}
+"""Compared where they are well-behaved."""
+
+
+def unary_floats(v, w):
+    return [getattr(P, n)(w if n in UNTYPICAL else v) for n in ops.UNARY if n != "bitwise_not"]
+
+
+def binary_floats(v, w):
+    return [getattr(P, n)(v, w) for n in ops.BINARY if n[:7] not in ("bitwise", "shift_l", "shift_r") and n != "nextafter"]
+
+
+def integers(v, w):
+    binary = [n for n in ops.BINARY if n not in "div atan2 copysign nextafter hypot pow fmax fmin logical_and logical_or".split()]
+    return [getattr(P, n)(v, w) for n in binary] + [getattr(P, n)(v) for n in "abs neg sign bitwise_not logical_not floor relu".split()]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unary_ops_of_floats(dtype):
+    check(unary_floats, FLOATS.to(dtype), torch.linspace(0.1, 0.9, 16, dtype=dtype), tolerance=2e-6)
+
+
+def test_binary_ops_of_floats():
+    a, b = torch.cartesian_prod(FLOATS, FLOATS).unbind(1)
+    check(binary_floats, a.contiguous(), b.contiguous(), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int8])
+def test_ops_of_integers(dtype):
+    a, b = (t.contiguous().to(dtype) for t in torch.cartesian_prod(INTEGERS, INTEGERS[INTEGERS != 0]).unbind(1))
+    check(integers, a, b)
+
+
+def test_conversions():
+    x = torch.tensor([0.0, -1.5, 2.5, 1e4, -3.99, 127.0, 0.1, 200.7])
+    targets = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float64)
+    check(lambda v: [P.convert(v, t) for t in targets], x.clamp(-100, 100))
+    check(lambda v: [P.convert(v, t) for t in (*targets, torch.float32)], torch.tensor([0, 1, 2, 200], dtype=torch.uint8))
+    check(lambda v: P.add(P.convert(v, torch.int64), 1), torch.tensor([True, False]))
+
+
+# ------------------------------------------------------------------ kernels
+A, V, B = torch.randn(70, 130), torch.randn(130), torch.randn(130, 70)
+PROGRAMS = {
+    "bias_relu": (lambda u, v: P.relu(P.add(u, P.broadcast_in_dim(v, u.shape, [1]))), A, V),
+    "softmax": (softmax, A),
+    "layer_norm": (layer_norm, A, V),
+    "column_sum": (lambda u: P.sum(u, [0]), A),
+    "row_sum_shared": (lambda u: P.sum(P.mul(u, u), [0, 1]), torch.randn(300, 1000)),
+    "columns_shared": (lambda u: P.sum(u, [0]), torch.randn(3000, 50)),
+    "statistics_shared": (lambda u: P.var_mean(u, [0, 2], 0.0, False), torch.randn(4, 6, 5000)),
+    "long_softmax": (softmax, torch.randn(140, 33000)),
+    "transpose": (lambda u, v: P.add(P.permute(u, [1, 0]), v), A, B),
+    "argmax": (lambda u: P.argmax(u, 1, False), A),
+    "cat": (lambda u, v: P.cat([P.relu(u), v], 0), A, torch.randn(3, 130)),
+    "gather": (lambda u, i: P.index_select(u, 0, i), A, torch.tensor([3, 0, -1 + 70, 5])),
+    "scatter_add": (lambda u, i, s: P.scatter_add(u, 0, i, s), torch.randn(6, 4), torch.randint(0, 6, (9, 4)), torch.randn(9, 4)),
+    "pad": (lambda u: P.pad(u, [1, 2], [0, 3], 7.0), A),
+    "half": (lambda u: P.convert(P.exp(P.convert(u, torch.float32)), torch.float16), A.half()),
+    "truth": (lambda u: [P.any(P.gt(u, 2.0), [1]), P.all(P.gt(u, -9.0), [0])], A),
+    "double": (lambda u: P.sum(P.mul(u, 0.1), [1]), A.double()),
+}
+SHOWN = ("bias_relu", "softmax", "layer_norm", "column_sum", "row_sum_shared", "statistics_shared", "long_softmax", "transpose", "argmax",
+         "cat", "gather", "scatter_add", "pad", "half")
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "long_softmax"])
+def test_program(name):
+    fn, *tensors = PROGRAMS[name]
+    check(fn, *tensors, hw=REFERENCE if name.endswith("_shared") else TINY, tolerance=2e-4 if name.endswith("_shared") else 3e-6)
+
+
+def test_rows_too_long_for_registers():
+    check(softmax, torch.randn(3, 33000))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_golden(name):
+    text, path = generated(*PROGRAMS[name])[1].text, GOLDEN / f"{name}.triton"
+    if os.environ.get("MINIPT2_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+
+
+@pytest.mark.slow
+def test_machine_code_for_two_generations():
+    """Every program above compiles for sm_90, and the representative ones for sm_80 too."""
+    every_op = {"unary": (unary_floats, FLOATS, FLOATS), "binary": (binary_floats, FLOATS, FLOATS), "integers": (integers, INTEGERS, INTEGERS)}
+    sources = {n: generated(*p)[1] for n, p in {**PROGRAMS, **every_op}.items()}
+    futures = [f for s in sources.values() for f in triton_pool.submit([vars(p) for p in s.programs], 90)]
+    futures += [f for n in SHOWN[:4] for f in triton_pool.submit([vars(p) for p in sources[n].programs], 80)]
+    for binary, launch in (f.result() for f in futures):
+        assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+
+
+def test_equal_kernels_are_compiled_once_and_kept():
+    _, source = generated(lambda u, v: P.exp(P.sub(P.mul(u, 3.25), v)), torch.zeros(77), torch.zeros(77))
+    program = vars(source.programs[0])
+    first, second = triton_pool.submit([program, dict(program, text=program["text"].replace(program["name"], "other"), name="other")], 90)
+    assert first is second
+    made, before = first.result(), minipt2.counters()["triton_compiled"]
+    triton_pool._pending.clear()
+    again, = triton_pool.submit([program], 90)
+    assert again.done() and again.result() == made and minipt2.counters()["triton_compiled"] == before
+
+
+def test_layers_share_their_kernels():
+    def layers(u, w):
+        for _ in range(3):
+            u = P.mm(P.relu(P.add(u, 1.0)), w)
+        return u
+    _, source = generated(layers, torch.zeros(32, 32), torch.zeros(32, 32))
+    assert len(source.launches) == 3 and len(source.programs) == 2  # the first keeps its operand, the others overwrite theirs
+
+
+def test_only_what_reaches_far_is_counted_in_64_bits():
+    near, far = (generated(P.relu, torch.empty(n, 1 << 16, dtype=torch.int8, device="meta"))[1].text for n in (8, 1 << 16))
+    assert "int64" not in near and ".to(tl.int64)" in far
+
+
+def test_masks_only_where_blocks_stick_out():
+    assert "mask" not in generated(P.relu, torch.zeros(1 << 20))[1].text
+    assert "xmask = x < 1000003" in generated(P.relu, torch.zeros(1000003))[1].text
+
+
+# ------------------------------------------------------------------ launching
+def test_launcher_passes_pointers_and_grids():
+    """The C that launches, with a driver of our own behind it."""
+    plan, source = generated(lambda u, v: P.sum(P.relu(P.add(u, v)), [0, 1]), torch.zeros(300, 1000), torch.zeros(300, 1000))
+    _, table = triton_wrapper.generate(plan, source, "test", "cuda:0")
+    c = cache.compile_c(triton_wrapper.launcher_text(table))
+    calls = []
+    unsigned = ctypes.c_uint
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[unsigned] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+
+    def driver(function, x, y, z, threads, _, __, shared, stream, args, extra):
+        count = len(source.programs[len(calls)].signature)
+        calls.append((x, y, z, stream, [ctypes.c_void_p.from_address(args[k]).value for k in range(count)]))
+        return 0
+    callback = kind(driver)
+    ctypes.c_void_p.in_dll(c, "launch").value = ctypes.cast(callback, ctypes.c_void_p).value
+    c.run0.argtypes, c.run0.restype = [ctypes.c_void_p] * 5, ctypes.c_int
+    assert c.run0(7, 1 << 20, 64, 128, 256) == 0
+    (x, y, z, stream, first), second = calls
+    split = source.launches[0].calls[0].grid[1]
+    assert (x, y, z, stream) == (1, split, 1, 7) and split > 1
+    assert first[:2] == [64, 128] and first[2] == second[4][1] >= 1 << 20 and second[:2] == (1, 1) and second[4][0] == 256
+    assert c.run0(7, 1 << 20, 64, 132, 256) == triton_wrapper.UNALIGNED and len(calls) == 2
+
+
+def test_inputs_that_are_not_aligned(interpreted):
+    base = torch.randn(65)
+    expected = torch.relu(base[1:]) + 1
+    torch.testing.assert_close(minipt2.compile(lambda v: torch.relu(v) + 1)(base[1:]), expected)
+
+
+def test_input_written_in_place_at_any_address(interpreted):
+    base = torch.zeros(65)
+    minipt2.compile(lambda v: v.add_(1))(base[1:])
+    assert base.tolist() == [0.0] + [1.0] * 64
+
+
+def test_wrong_index_raises(interpreted):
+    fn = minipt2.compile(lambda table, i: table[i] * 2)
+    table = torch.randn(5, 3)
+    torch.testing.assert_close(fn(table, torch.tensor([4, -5])), table[[4, -5]] * 2)
+    with pytest.raises(IndexError, match="out of range"):
+        fn(table, torch.tensor([1, 5]))
+    torch.testing.assert_close(fn(table, torch.tensor([0, 1])), table[:2] * 2)
+
+
+# ------------------------------------------------------------------ models
+@pytest.mark.parametrize("name, phase", [(n, p) for n in ("gpt2", "bert", "vit", "recommender", "actor_critic", "lstm") for p in ("infer", "train")]
+                         + [("resnet18", "infer"), ("unet", "infer"), ("mobilenetv2", "infer"),
+                            pytest.param("resnet18", "train", marks=pytest.mark.slow)])
 def test_model_matches_eager(name, phase, interpreted):
     module = models.build(name, "small").train(phase == "train")
     check_module(module, *models.inputs(name, "small"), grad=phase == "train", tolerance=2e-4)
-    assert minipt2.counters()["kernels"] > 0
+    counted = minipt2.counters()
+    assert counted["kernels"] > 0 and counted["graphs"] == 1
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: F.batch_norm(x, None, None, training=True),
+    lambda x: F.batch_norm(x.to(memory_format=torch.channels_last), None, None, training=True),
+    lambda x: F.layer_norm(x, x.shape[1:]).amax((0, 2, 3)),
+    lambda x: (x.mean(), (x > 3).any(), x.argmax(), x.exp().sum(0)),
+])
+def test_shared_rows(fn, on_many_sms):
+    x = torch.randn(8, 8, 32, 33) + 3
+    found, expected = minipt2.compile(fn)(x), fn(x)
+    assert_same(expected, found, 2e-5)
+
+
+@pytest.mark.parametrize("name, kernels, megabytes", [("gpt2", 9, 0.2), ("resnet18", 9, 1.4), ("bert", 11, 0.17)])
+def test_kernels_and_bytes_moved(name, kernels, megabytes, interpreted):
+    """Fusion for a GPU: no more kernels and bytes than now."""
+    seen = []
+    stop = subscribe(lambda stage, name, payload: seen.append(payload() if callable(payload) else payload), "schedule")
+    with torch.no_grad():
+        minipt2.compile(models.build(name, "small").eval())(*models.inputs(name, "small"))
+    stop()
+    moved = sum(s.bytes_moved() for s in seen) / 1e6
+    assert sum(len(s.kernels) for s in seen) <= kernels and 0.8 * megabytes < moved <= megabytes, moved
