@@ -77,6 +77,8 @@ def _device(gm: fx.GraphModule) -> torch.device | str:
         why = f"no kernels for {', '.join(sorted(kinds - {'cpu', 'cuda'}))} tensors"
     elif len(devices) > 1:
         why = f"tensors on {' and '.join(sorted(map(str, devices)))} in one graph"
+    elif _is_for_triton(kinds) and any(not isinstance(n, int) for v in vals for n in getattr(v, "shape", ())):
+        why = "sizes that vary between calls on a GPU (compile with dynamic=False)"
     elif kinds == {"cuda"} and triton_version() is None:
         why = "Triton is not installed (pip install triton)"
     else:
@@ -87,7 +89,11 @@ def _device(gm: fx.GraphModule) -> torch.device | str:
 
 
 def _on_triton(device: torch.device) -> bool:
-    return device.type == "cuda" or config.triton_interpret
+    return _is_for_triton({device.type})
+
+
+def _is_for_triton(kinds: set[str]) -> bool:
+    return kinds == {"cuda"} or config.triton_interpret
 
 
 def _eager(gm: fx.GraphModule, why: str) -> Compiled:

@@ -10,8 +10,9 @@ import itertools
 from dataclasses import asdict
 from typing import Any, Sequence
 
+from ..arena import ALIGN
 from ..scheduler.kernels import Schedule
-from ..scheduler.memory import ALIGN, storage_bytes
+from ..scheduler.memory import storage_bytes
 from .triton import TritonSource
 from .wrapper import Writer, WrapperSource
 

@@ -77,7 +77,7 @@ class Writer:
     def __init__(self, schedule: Any, kernels: Sequence[Any], title: str):
         self.schedule, self.title = schedule, title
         self.program = schedule.program
-        self.arena_bytes = int(schedule.arena_bytes)
+        self.arena_bytes = schedule.arena_bytes
         self.buffers: dict[str, Buffer] = self.program.by_name()
         self.inputs = {b.name: b for b in self.program.inputs}
         self.constants = {b.name: b for b in self.program.constants}
