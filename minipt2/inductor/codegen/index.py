@@ -26,12 +26,12 @@ def merge_dims(sizes: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shap
 
 
 @exercise("6.6")
-def text(index: Index, name: Callable[[str], str] = str) -> str:
-    """C for an index; ``name`` maps variables to C identifiers."""
+def text(index: Index, name: Callable[[str], str] = str, divide: str = "/") -> str:
+    """C for an index; ``name`` maps variables to C identifiers. ``divide``: what the language calls division of integers."""
     # >>> 6.6
     parts = []
     for term, c in sorted(index.terms.items(), key=lambda tc: (-_magnitude(tc[1]), str(tc[0]))):
-        t = _term(term, name)
+        t = _term(term, name, divide)
         parts.append(t if c == 1 else f"{c}*{t}" if isinstance(c, int) else f"{size_text(c, tight=True)}*{t}")
     if index.const != 0 or not parts:
         parts.append(size_text(index.const))
@@ -65,10 +65,10 @@ def capped(n: Any, limit: int) -> int:
     return min(n, limit) if isinstance(n, int) else limit
 
 
-def _term(term: Any, name: Callable[[str], str]) -> str:
+def _term(term: Any, name: Callable[[str], str], divide: str) -> str:
     if isinstance(term, str):
         return name(term)
     if isinstance(term, Opaque):
         raise NotImplementedError(f"index expression {term.expr}")
     by = size_text(term.k) if isinstance(term.k, int) or term.k.is_Symbol else f"({size_text(term.k)})"
-    return f"(({text(term.arg, name)}) {'/' if isinstance(term, Quot) else '%'} {by})"
+    return f"(({text(term.arg, name, divide)}) {divide if isinstance(term, Quot) else '%'} {by})"

@@ -3,7 +3,7 @@
 ============  ===========================================================  ======================================================
 kernel        elements of a program                                        why
 ============  ===========================================================  ======================================================
-pointwise     16 bytes a thread of the widest operand, 128 to 512 threads  one vector load an operand; enough bytes in flight
+pointwise     32 bytes a thread of the widest operand, 128 threads or so   two vector loads an operand in flight
               fewer where that leaves SMs without a program                small tensors are bound by latency
 transposing   32 x 32, 64 x 64 for operands of one byte                    both sides walk whole 64-byte stretches
 rows          a whole row up to ``PERSISTENT`` elements, read once         later stages find it in registers
@@ -24,8 +24,9 @@ from math import prod
 from ..hardware import Hw
 from .c_openmp_plan import Plan
 
-PERSISTENT = 16384
-"""Longest row that a program holds in registers."""
+PERSISTENT = 32768
+"""Longest row that a program holds in registers; half of it where more than ``FEW_LOADS`` operands lie along the row."""
+FEW_LOADS = 2
 HELD = 32
 """Elements of a row that a thread holds, before more warps take part."""
 LONG = 4096
@@ -76,7 +77,7 @@ def _pointwise(plan: Plan, hw: Hw) -> Blocks:
     while block > 128 and plan.rows < block * hw.sms * 2:
         block //= 2
     block = max(min(block, power(plan.rows)), 1)
-    return Blocks(block, warps=min(max(block // (32 * vector), 1), 8))
+    return Blocks(block, warps=min(max(block // (64 * vector), 1), 8))
 
 
 def _tile(plan: Plan, across: str) -> Blocks:
@@ -89,14 +90,17 @@ def _tile(plan: Plan, across: str) -> Blocks:
 
 def _rows(plan: Plan, hw: Hw) -> Blocks:
     row = power(plan.length)
+    loads = [i for i in plan.instrs if i.op == "load" and i.id in plan.in_row]
     split = _split(plan, plan.rows, 2048, hw)
     if split > 1:
         return Blocks(1, 2048, warps=8, split=split)
-    if row <= PERSISTENT:
+    if row <= (PERSISTENT if len(loads) <= FEW_LOADS else PERSISTENT // 2):
         together = max(1, min(1024 // row, power(plan.rows)))
         while together > 1 and -(-plan.rows // together) < hw.sms:
             together //= 2
-        return Blocks(together, row, warps=min(max(together * row // 256, 1), max(8, row // (32 * HELD))))
+        widest = max((p.dtype.itemsize for p in plan.params), default=4)
+        warps = max(together * row * widest // 1024, 1)  # two vector loads a thread
+        return Blocks(together, row, warps=min(warps, max(8, row // (32 * HELD))))
     return Blocks(1, 4096, warps=16)
 
 

@@ -197,10 +197,13 @@ class Body:
     def _position(self, a: Ref) -> str:
         """An index value in the type of the loops: comparing 64-bit numbers takes twice the instructions."""
         i = self.by_id[a.id]
-        return f"({index_text.text(i.args[0], self.variable)})" if i.op == "index_expr" else str(int(i.args[0]))
+        return f"({self.number_text(i.args[0])})" if i.op == "index_expr" else str(int(i.args[0]))
 
     def part(self, a: Ref) -> str:
         return self.operand(a, self.dtype(a))
+
+    def number_text(self, index: Index) -> str:
+        return index_text.text(index, self.variable, "//")
 
     # ------------------------------------------------------------ memory
     def mask(self, axes: Iterable[str]) -> tuple[str, frozenset[str]]:
@@ -216,7 +219,7 @@ class Body:
         """A pointer block that spans at least the axes ``over``."""
         spans = self.index_axes(index)
         missing = [f"0*{n}" for n in self.axes if n in over and n not in spans]
-        text = index_text.text(self.along_axes(index), self.variable)
+        text = self.number_text(self.along_axes(index))
         text = " + ".join(([text] if text != "0" or not missing else []) + missing)
         return f"{name} + ({text})" if " " in text else f"{name} + {text}"
 
@@ -271,7 +274,7 @@ class Body:
         index = i.args[0]
         if not index.names():
             return typed(index.const, i.dtype)
-        text = index_text.text(index, self.variable)
+        text = self.number_text(index)
         return f"({text}).to({VALUE[i.dtype]})" if i.dtype is not torch.int32 or self.plan.wide else f"({text})"
 
     def _to_dtype(self, i: Instr) -> str:

@@ -122,6 +122,7 @@ PROGRAMS = {
     "columns_shared": (lambda u: P.sum(u, [0]), torch.randn(3000, 50)),
     "statistics_shared": (lambda u: P.var_mean(u, [0, 2], 0.0, False), torch.randn(4, 6, 5000)),
     "long_softmax": (softmax, torch.randn(140, 33000)),
+    "interleaved": (lambda u, v: P.mul(u, P.reshape(P.broadcast_in_dim(v, [35, 2], [0]), [70])), torch.randn(4, 70)[0].contiguous(), torch.randn(35)),
     "transpose": (lambda u, v: P.add(P.permute(u, [1, 0]), v), A, B),
     "argmax": (lambda u: P.argmax(u, 1, False), A),
     "cat": (lambda u, v: P.cat([P.relu(u), v], 0), A, torch.randn(3, 130)),
