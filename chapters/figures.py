@@ -138,8 +138,8 @@ def _number_line() -> Figure:
 
 def _timeline() -> Figure:
     model = models.build("resnet18", "bench")
-    gradients = buckets.ready_order(model, models.inputs("resnet18", "small"), models.loss, 0.1)
-    return buckets.timeline(gradients, [2**k for k in range(16, 27)], 0.25e9, 0.5e-3)
+    step = buckets.ready_order(model, models.inputs("resnet18", "small"), models.loss, 0.1)
+    return buckets.timeline(step, [2**k for k in range(16, 27)], 0.25e9, 0.5e-3)
 
 
 def _rounds() -> Figure:

@@ -8,7 +8,7 @@ from torch import fx
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import minipt2  # noqa: E402
-from chapters.buckets import assign, ready_order, send  # noqa: E402
+from chapters.buckets import messages, ready_order  # noqa: E402
 from minipt2 import models  # noqa: E402
 from minipt2.report.minify import minify  # noqa: E402
 
@@ -41,11 +41,11 @@ def main() -> None:
     smallest = minify(graphs[0], [x], bad)
     print(f"--- of {sum(n.op == 'call_function' for n in graphs[0].graph.nodes)} operations, after {len(asked)} questions ---")
     print(smallest.code.strip())
-    gradients = ready_order(models.build("resnet18", "bench"), models.inputs("resnet18", "small"), models.loss, seconds=0.1)
+    step = ready_order(models.build("resnet18", "bench"), models.inputs("resnet18", "small"), models.loss, seconds=0.1)
     print("--- gradients of ResNet-18 over a link of 0.25 GB/s, behind a backward of 100 ms ---")
     for mib in (1, 4, 25, 64):
-        sent = send(assign(gradients, mib * 2**20), bandwidth=0.25e9, latency=0.5e-3)
-        print(f"buckets of {mib:2} MiB: {len(sent):3} messages, done after {sent[-1].end * 1e3:.0f} ms")
+        sent = messages(step, mib * 2**20, bandwidth=0.25e9, latency=0.5e-3)
+        print(f"buckets of {mib:2} MiB: {len(sent):3} messages, done after {max(m.sent.end for m in sent) * 1e3:.0f} ms")
 
 
 if __name__ == "__main__":
