@@ -198,7 +198,7 @@ class OutputGraph:
         if not symbolic:
             return None, None
         strides = self.dynamism.strides(value, source, symbolic)
-        return shape, [self.env.symbol(value.stride(k), stride_source(source, k)) if s is None else s for k, s in enumerate(strides)]
+        return shape, [self.env.stride(value.stride(k), stride_source(source, k)) if s is None else s for k, s in enumerate(strides)]
 
     def number(self, value: int | float, source: "Source") -> NumberVariable | None:
         """A Python number that is to be a symbol; None for one that stays as it is."""

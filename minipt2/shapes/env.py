@@ -90,6 +90,10 @@ class ShapeEnv:
         return self._wrapped(symbol)
         # <<< 8.3
 
+    def stride(self, stride: int, source: Source) -> "torch.SymInt | int":
+        """The stride of a dimension; it has a symbol of its own, as it equals sizes and other strides by chance alone. 0 and 1 stay numbers."""
+        return stride if stride in (0, 1) else self._wrapped(self._new("s", stride, source, 2, integer=True, positive=True))
+
     def number(self, number: int | float, source: Source) -> "torch.SymInt | torch.SymFloat | float":
         """A Python number that varies: any int, any finite float (others stay as they are)."""
         if isinstance(number, float):
