@@ -166,6 +166,16 @@ def test_guards_save_every_capture_but_the_first(fresh):
     assert minipt2.counters()["graphs"] == 1  # reset, captured, and forgotten at the next call
 
 
+def test_symbols_save_compilations(fresh):
+    def graphs(dynamic: bool | None) -> int:
+        minipt2.reset()
+        f = minipt2.compile(lambda x: torch.softmax(x, -1), dynamic=dynamic, backend="eager")
+        for n in range(2, 7):
+            f(torch.randn(n, 4))
+        return minipt2.counters()["graphs"]
+    assert graphs(False) == 5 > graphs(None) >= graphs(True) == 1
+
+
 # ------------------------------------------------------------------ ratios
 def decided(slow: Callable, fast: Callable, floor: float) -> measure.Ratio:
     """Rounds until the interval is on one side of ``floor``, or ``BUDGET`` seconds are over."""
