@@ -60,13 +60,15 @@ def start(recipe: Recipe, name: str) -> Compiled:
     trace.artifact("code", f"{name}.c", lambda: _kernels_text(recipe))
     trace.artifact("code", f"{name}.py", recipe.python)
     if recipe.triton is not None:
-        from .triton_library import library as make
+        from . import triton_library
         with trace.span("Triton"):
-            library = make(recipe.triton)
+            library = triton_library.library(recipe.triton)
     else:
         with trace.span("C compiler"):
             library = cache.compile_c(recipe.c)
     call = _load_module(name, recipe.python, library, recipe)
+    if recipe.triton is not None:
+        call = triton_library.on_device(call, recipe.triton)
     if recipe.lasting is not None:
         call = Replayed(call, recipe.lasting, recipe.shown, name)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)

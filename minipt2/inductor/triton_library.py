@@ -33,6 +33,18 @@ def library(table: dict[str, Any]) -> Any:
     return Loaded(table, device)
 
 
+def on_device(call: Callable[[list], list], table: dict[str, Any]) -> Callable[[list], list]:
+    """``call`` with the device of its kernels made the current one, where there are several."""
+    device = torch.device(table["device"])
+    if device.type == "cpu" or torch.cuda.device_count() < 2:
+        return call
+
+    def run(args: list) -> list:
+        with torch.cuda.device(device):
+            return call(args)
+    return run
+
+
 def mend(error: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
     """After a run that returned ``error``: the inputs that it wants aligned, copied where they are not. Raises for any other error."""
     if error & REFUSED:

@@ -47,6 +47,7 @@ def submit(programs: Sequence[dict[str, Any]], capability: int) -> list["Future[
 
 _pending: dict[str, "Future[Made]"] = {}
 """Kernels of this process by key, compiled or being compiled."""
+os.register_at_fork(after_in_child=_pending.clear)
 
 
 def _submit(program: dict[str, Any], capability: int) -> "Future[Made]":

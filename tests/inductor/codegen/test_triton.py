@@ -177,6 +177,19 @@ def test_equal_kernels_are_compiled_once_and_kept():
     assert again.done() and again.result() == made and minipt2.counters()["triton_compiled"] == before
 
 
+def test_second_process_generates_nothing(interpreted, monkeypatch, tmp_path):
+    compiler = importlib.import_module("minipt2.inductor.compile")
+    made, generate = [], compiler._triton
+    monkeypatch.setattr(compiler, "_triton", lambda *args: (made.append(args), generate(*args))[1])
+    x = torch.randn(8, 16)
+    with config.patch(cache_dir=str(tmp_path / "cache")):
+        for expected in (1, 1):
+            minipt2.reset()
+            torch.testing.assert_close(minipt2.compile(lambda v: F.softmax(v * 3, -1))(x), F.softmax(x * 3, -1))
+            assert len(made) == expected
+    assert minipt2.counters()["plans_reused"] == 1
+
+
 def test_layers_share_their_kernels():
     def layers(u, w):
         for _ in range(3):
