@@ -131,3 +131,38 @@ def test_a_whole_training_step_in_one_function(name, backend):
     torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-6)
     (reason,) = minipt2.explain(step, backend="eager")(torch.ones(5, 6).double(), torch.arange(5) % 3).breaks
     assert "backward()" in reason.reason
+
+
+@pytest.mark.parametrize("make, most", [
+    (lambda ps: torch.optim.SGD(ps, lr=0.1), 2), (lambda ps: torch.optim.SGD(ps, lr=0.1, momentum=0.9, nesterov=True), 2),
+    (lambda ps: torch.optim.Adam(ps, lr=0.01, foreach=True), 5), (lambda ps: torch.optim.AdamW(ps, lr=0.01, foreach=False), 8)])
+def test_a_step_over_many_parameters_is_few_kernels(make, most):
+    """Parameters of two sizes, twelve in all: those of one size share kernels, and get what eager gives them."""
+    results, counts = [], []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        parameters = [nn.Parameter(torch.randn(size)) for size in ((8, 8), (9,)) * 6]
+        optimizer = make(parameters)
+        minipt2.reset()
+        step = minipt2.compile(optimizer.step) if compiled else optimizer.step
+        for k in range(3):
+            for p in parameters:
+                p.grad = torch.randn_like(p)
+            step()
+            counts.append(minipt2.counters()["kernels"])
+        results.append([p.detach() for p in parameters])
+    torch.testing.assert_close(results[1], results[0], rtol=1e-5, atol=1e-6)
+    assert counts[-1] - counts[-3] <= most  # what the step with existing state took
+
+
+def test_updates_with_something_between_them_stay_apart():
+    def f(p, q, w):
+        p.add_(1)
+        q.add_(w @ p)
+        w.mul_(2)
+        p.sub_(q[0])
+        return p * 1
+    inputs = [torch.arange(4.0), torch.ones(4), torch.linspace(-1, 1, 16).view(4, 4)]
+    eager, ours = copies(inputs), copies(inputs)
+    expected, found = f(*eager), minipt2.compile(f)(*ours)
+    torch.testing.assert_close([*ours, found], [*eager, expected])

@@ -103,7 +103,7 @@ def _try(a: Group, b: Group, ordered: bool = False) -> tuple[Group | None, str]:
         return None, "a third step must run between them"
     reason = "their loops walk the shared buffers differently"
     for alignment in _alignments(a, b, ta, tb, shared):
-        fused = _apply(a, b, alignment)
+        fused = join(a, b, alignment)
         reason = _conflict(fused, len(a.nodes))
         if not reason:
             return fused, ""
@@ -131,7 +131,8 @@ def _indices(accesses: list[Access]) -> list[Index]:
     return list(dict.fromkeys(a.index for a in accesses))[:2]
 
 
-def _apply(a: Group, b: Group, alignment: Alignment) -> Group:
+def join(a: Group, b: Group, alignment: Alignment) -> Group:
+    """The nodes of both over the loops that ``alignment`` found; it stands where ``a`` does."""
     sizes = alignment.domain.sizes
     nodes = [n.apply(alignment.a, sizes) for n in a.nodes] + [n.apply(alignment.b, sizes) for n in b.nodes]
     return Group(nodes, alignment.domain, a.unit, a.graph, a.fresh, a.kept, a.policy)

@@ -1,6 +1,6 @@
 """``schedule``: the stages of the scheduler, in order.
 
-dead code -> nodes with affine indices -> cheap ones inlined -> dependencies -> fusion -> recomputation -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
+dead code -> nodes with affine indices -> cheap ones inlined -> dependencies -> fusion -> recomputation -> small updates side by side -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
 """
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ... import trace
 from ...config import config
 from ..ir import Computed, Extern, Program
 from ..sizes import use
+from .beside import side_by_side
 from .flat import flatten
 from .fusion import Group, fuse
 from .graph import Order, dependencies, live_steps
@@ -44,7 +45,9 @@ def _schedule(program: Program, policy: Policy) -> Schedule:
         steps = [s for s in steps if isinstance(s, Extern) or s.name in nodes]
     graph = Order(len(steps), dependencies(program, steps, nodes))
     groups = [Group.of(nodes[s.name], k, graph, fresh, kept, policy) for k, s in enumerate(steps) if isinstance(s, Computed)]
-    groups = recompute(fuse(groups), kept, writers) if config.fusion else groups
+    if config.fusion:
+        groups = recompute(fuse(groups), kept, writers)
+        groups = side_by_side(groups, frozenset(b.name for b in program.inputs), _removed(kept, groups))
     removed = _removed(kept, groups)
     ordered = _steps(graph, steps, groups, removed)
     result = Schedule(program, ordered, buffers, removed)
