@@ -26,6 +26,18 @@ OTHERS: tuple[tuple[str, str], ...] = (
     (r"_functional_assert|_functional_sym|_assert|_print|_pin_memory|from_file|hash_tensor|_philox", "of the run time, not of a computation"),
 )
 """What a name says of an overload that the dispatcher does not: pattern, reason."""
+WITHOUT_RULE: tuple[tuple[str, str], ...] = (
+    (r"^_fft_|^complex$|^polar$|^view_as_(complex|real)$|linalg_eig", "complex numbers, which prims leave to PyTorch's kernels"),
+    (r"linalg_ldl|^cholesky$", "a factorisation that LAPACK checks while it runs: `linalg_cholesky_ex` and `linalg_lu_factor_ex` have rules"),
+    (r"_ctc_loss_backward", "it walks alignments whose number depends on the data, as its forward does"),
+    (r"segment_reduce", "segments are where data say"),
+    (r"^_embedding_bag", "what it returns besides the bags depends on which of its paths runs; its gradients have rules"),
+    (r"_dirichlet_grad|_standard_gamma_grad", "a series chosen element by element, tuned together with the sampler"),
+    (r"histogram", "its bins are chosen by the data; with bins given there is a rule"),
+    (r"_native_multi_head|_transformer_encoder|_transform_bias", "a fused path of `nn.Transformer` for inference, made of operators that have rules"),
+    (r"^randint_like$", "its bound is a number in a tensor"),
+)
+"""Why an overload in scope has no rule: pattern of its name, reason."""
 _OBJECTS = re.compile(r"Generator|Storage|Stream")
 
 
@@ -62,6 +74,11 @@ def _is_copy_of_view(packet: str) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
+def why_without_rule(op: Any) -> str:
+    """Why ``op``, an overload in scope, has no rule; "" where nobody has said."""
+    return next((reason for pattern, reason in WITHOUT_RULE if re.search(pattern, op._overloadpacket.__name__)), "")
+
+
 def overloads() -> list[tuple[str, Any]]:
     """(name, overload) of all of ``torch.ops.aten``, sorted by name."""
     found = []
@@ -87,8 +104,8 @@ class Coverage:
     """Reduced to prims whatever the backend."""
     library: list[str] = field(default_factory=list)
     """Reduced to prims for a backend that has nothing else (``expand(gm, complete)``); PyTorch's kernel where there is a compiler."""
-    fallback: list[str] = field(default_factory=list)
-    """No rule: PyTorch's own kernel, counted."""
+    fallback: dict[str, str] = field(default_factory=dict)
+    """No rule: PyTorch's own kernel, counted. Overload -> why."""
     out_of_scope: dict[str, str] = field(default_factory=dict)
     """Overload -> why a functional graph never holds it."""
     backward: dict[str, bool] = field(default_factory=dict)
@@ -122,8 +139,10 @@ def coverage(core_only: bool = False) -> Coverage:
         if reason:
             result.out_of_scope[name] = reason
             continue
-        place = result.decomposed if op in decompositions else result.library if op in complete else result.fallback
-        place.append(name)
+        if op in complete:
+            (result.decomposed if op in decompositions else result.library).append(name)
+        else:
+            result.fallback[name] = why_without_rule(op)
         result.backward[name] = "backward" in name
     return result
 

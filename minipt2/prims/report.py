@@ -6,7 +6,7 @@ import sys
 from typing import Any, Collection, Iterator, Mapping
 
 from .core import TABLE, Prim
-from .coverage import core_aten, coverage
+from .coverage import core_aten, coverage, why_without_rule
 from .decompositions import complete, decompositions
 from .promote import Kind
 
@@ -65,7 +65,7 @@ def rule_of(op: Any) -> tuple[str, str]:
     """(what the rule does to its operands first, where the rule stands) for an overload; both say so where there is none."""
     rule = complete.get(op)
     if rule is None:
-        return "", "none: PyTorch's kernel"
+        return "", f"PyTorch's kernel: {why_without_rule(op)}"
     operands = ""
     if hasattr(rule, "operands"):
         first = "the first" if rule.operands == 1 else f"the first {rule.operands}, broadcast"
