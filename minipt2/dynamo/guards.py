@@ -54,7 +54,7 @@ class Check:
     def __str__(self) -> str:
         kind = KINDS[self.kind]
         if self.kind == "SHAPE":
-            return self.expected
+            return self.expected + f" ({self.hint})" * bool(self.hint)
         return f"{self.source}: " * bool(self.source) + kind.says + f" {self.expected}" * (not kind.whole)
 
 

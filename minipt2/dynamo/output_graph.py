@@ -90,21 +90,23 @@ class OutputGraph:
 
         guards = [g.guard if isinstance(g, _Unhashable) else g for g in self.guards]
         if self._env is not None:
-            self._check_marked()
-            guards += [Guard(None, "SHAPE", guard) for guard in self._env.guards()]
+            self._tell_fixed()
+            guards += [Guard(None, "SHAPE", guard, _line(guard.frames)) for guard in self._env.guards()]
         if self.state.grad or any(node.target is torch._C._set_grad_enabled for node in self.graph.nodes):
             return guards
         return [g for g in guards if g.kind != "REQUIRES_GRAD" or not is_from_module_state(g.source)]
 
-    def _check_marked(self) -> None:
-        """Raises ``FixedSize`` for a size that the user has marked dynamic and the code has made a number."""
+    def _tell_fixed(self) -> None:
+        """Say which symbols the code has made numbers, and where. Raises ``FixedSize`` for one that the user has marked dynamic."""
         env = self.env
-        for symbol in env.marked:
+        for symbol, places in env.sources.items():
             size = env.replace(symbol)
-            if size.is_number:
-                place = env.sources[symbol][0]
-                frames = [recorded.frames for recorded in env.recorded if symbol in recorded.fact.free_symbols]
-                raise FixedSize("MP217", f"{place.name()} was marked dynamic, but this line can only run for size {size}", frames=frames[-1])
+            if not places or not size.is_number:
+                continue
+            frames = next(r.frames for r in reversed(env.recorded) if symbol in r.fact.free_symbols)
+            if symbol in env.marked:
+                raise FixedSize("MP217", f"{places[0].name()} was marked dynamic, but this line can only run for size {size}", frames=frames)
+            self.dynamism.news.append(f"{places[0].name()} stays {size}, which this line needs: {_line(frames)}")
 
     # -- cells -----------------------------------------------------------------------------------------------------
     def _frame_cell(self, name: str, cell: Any) -> None:
@@ -439,6 +441,11 @@ def checked(fact: bool, error: str, message: str) -> None:
     """A check that captured code makes when it runs."""
     if not fact:
         raise getattr(builtins, error)(message)
+
+
+def _line(frames: tuple) -> str:
+    """Where a size was relied on: the user's innermost line."""
+    return f"{frames[-1].file}:{frames[-1].line}: {frames[-1].text}" if frames else ""
 
 
 class _Unhashable:

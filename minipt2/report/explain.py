@@ -63,6 +63,8 @@ class Explanation:
     """(function, reason) of frames that run eagerly, whole."""
     recompiles: list[tuple[str, str]] = field(default_factory=list)
     """(function, check that failed, with what was expected and found)."""
+    dynamic: list[tuple[str, str]] = field(default_factory=list)
+    """(function, which size became dynamic, or which the code fixes and by which line)."""
     code: list[tuple[str, str]] = field(default_factory=list)
     """(name, text) of every generated source: C and wrapper modules."""
     tuned: list[str] = field(default_factory=list)
@@ -111,6 +113,8 @@ class Explanation:
             self.skipped.append((name, payload[1]))
         elif stage == "recompiles":
             self.recompiles += [(name, reason) for reason in payload[1].values()]
+        elif stage == "dynamic":
+            self.dynamic += [(name, text) for text in payload[1]]
         elif stage == "code":
             self.code.append((name, str(payload)))
         elif stage == "autotune":
@@ -140,6 +144,7 @@ class Explanation:
         lines += [f"break: {reason}" for reason in self.breaks]
         lines += [f"runs eagerly: {name}: {reason}" for name, reason in self.skipped]
         lines += [f"compiled again: {name}: {reason}" for name, reason in self.recompiles]
+        lines += [f"sizes: {name}: {text}" for name, text in self.dynamic]
         lines += [f"tuned: {text}" for text in self.tuned]
         lines += [f"not replayed: {name}: {reason}" for name, reason in self.not_replayed]
         lines += [f"warning: {text}" for text in self.warnings]
@@ -191,7 +196,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return "\n".join(["<table>", row(header, "th"), *(row(cells, "td") for cells in rows), "</table>"])
 
 
-_STAGES = ("graph", "guards", "recipe", "fallback", "breaks", "skipped", "recompiles", "code", "autotune", "cudagraphs", "perf")
+_STAGES = ("graph", "guards", "recipe", "fallback", "breaks", "skipped", "recompiles", "dynamic", "code", "autotune", "cudagraphs", "perf")
 
 
 def explain(fn: Callable, *misplaced: Any, **settings: Any) -> Callable[..., Explanation]:

@@ -87,9 +87,9 @@ def recompiles(payload: tuple[CodeType, dict[int, str]]) -> str:
 
 
 def dynamic(payload: tuple[CodeType, list[str]]) -> str:
-    """What the code compiled now no longer depends on."""
+    """What the code compiled now no longer depends on, and which sizes it fixes."""
     code, news = payload
-    return "\n".join([f"one version for many sizes ({code.co_filename}:{code.co_firstlineno}):", *(f"  {text}" for text in news)])
+    return "\n".join([f"sizes that vary ({code.co_filename}:{code.co_firstlineno}):", *(f"  {text}" for text in news)])
 
 
 def perf(span: Span) -> str:

@@ -17,6 +17,7 @@ from ..errors import Unsupported
 from ..exercise import exercise
 from .arithmetic import CALLS, combine, result_type
 from .facts import Facts, decide, learn
+from .expr import FloorDiv, Mod
 from .functions import python, relation, value
 from .guards import Recorded, ShapeGuard, minimal
 from .known import plain
@@ -241,8 +242,13 @@ class ShapeEnv:
         # <<< 8.2
 
     def _readable(self, fact: sympy.Basic) -> sympy.Basic:
-        """``fact``, or the bound of one symbol that it amounts to."""
+        """``fact``, or the bound of one symbol that it amounts to; ``a == n * (a // n)`` as ``a % n == 0``."""
         comparison = normal(fact)
+        if relation(fact) in ("==", "!="):
+            for a, b in ((fact.lhs, fact.rhs), (fact.rhs, fact.lhs)):
+                n = b.as_coeff_Mul()[0]
+                if n > 1 and b == n * FloorDiv(a, n):
+                    return type(fact)(Mod(a, n), sympy.S.Zero, evaluate=False)
         if comparison is None:
             return fact
         op, p = self.facts.sharpened(*comparison)

@@ -141,3 +141,12 @@ def test_guards_say_what_they_want_without_a_dangling_none(net):
 def test_one_is_not_plural(fresh):
     text = str(minipt2.explain(lambda x: torch.sin(x))(X))
     assert "1 op:" in text and "; 1 kernel\n" in text
+
+
+def test_sizes_that_become_dynamic_or_are_fixed_are_told_with_the_line(fresh):
+    def f(x):
+        return x.sum(0) * [1, 2, 3, 4][x.shape[1]]
+    found = minipt2.explain(f, backend="eager", dynamic=True)(torch.ones(5, 3))
+    ((name, text),) = found.dynamic
+    assert text.startswith("L['x'].shape[1] stays 3") and "[1, 2, 3, 4][x.shape[1]]" in text and f"sizes: {name}: {text}" in str(found)
+    assert any(guard.startswith("s1 == 3 with s1 = L['x'].shape[1]") and __file__ in guard for guard in found.reports[0].guards)

@@ -124,3 +124,10 @@ def test_environments_are_freed():
     del env, s
     gc.collect()
     assert gone() is None
+
+
+def test_divisibility_reads_as_such():
+    env = ShapeEnv()
+    a, b = env.symbol(8, At("a")), env.symbol(9, At("b"))
+    assert a == 4 * (a // 4) and b // 4 * 4 != b
+    assert texts(env)[2:] == ["s0 % 4 == 0", "s1 % 4 != 0"]
