@@ -12,30 +12,19 @@ X, Y, Z = (sympy.Symbol(n, integer=True, nonnegative=True) for n in "xyz")
 RANGES = {X: sympy.Integer(6), Y: sympy.Integer(4), Z: sympy.Integer(8)}
 
 
-def value(e, at):
-    """An expression as integers compute it."""
-    if isinstance(e, FloorDiv):
-        return value(e.args[0], at) // value(e.args[1], at)
-    if isinstance(e, Mod):
-        return value(e.args[0], at) % value(e.args[1], at)
-    if e.is_Add:
-        return sum(value(a, at) for a in e.args)
-    if e.is_Mul:
-        product = 1
-        for a in e.args:
-            product *= value(a, at)
-        return product
-    return at[e] if e.is_Symbol else int(e)
+def python(*expressions):
+    """Expressions as a Python function of x, y and z."""
+    return eval(f"lambda x, y, z: ({', '.join(map(str, expressions))},)")
 
 
-def check(e, k):
+def check(e, k, points=list(itertools.product(range(6), range(4), range(8)))):
     """Quotient and remainder, everywhere in the ranges."""
     q, m = floordiv(e, k, RANGES), mod(e, k, RANGES)
-    for x, y, z in itertools.product(range(6), range(4), range(8)):
-        at = {X: x, Y: y, Z: z}
-        n = value(e, at)
+    compute = python(e, q, m)
+    for at in points:
+        n, found_q, found_m = compute(*at)
         if n >= 0:  # an index is never negative where it is used
-            same((value(q, at), value(m, at)), (n // k, n % k), where=f"({e}) divided by {k} as {q}, rest {m}, at {at}")
+            same((found_q, found_m), (n // k, n % k), where=f"({e}) divided by {k} as {q}, rest {m}, at x, y, z = {at}")
     return q, m
 
 

@@ -41,13 +41,13 @@ def calls(gm):
     return [n.target for n in gm.graph.nodes if n.op == "call_function"]
 
 
-@pytest.mark.parametrize("place", [0, 1, 500, 998, 999])
+@pytest.mark.parametrize("place", [0, 1, 150, 299])
 def test_few_runs(place):
-    """One odd node among a thousand: alone in the result, after 2 log2(n) + 8 runs at most."""
+    """One odd node among three hundred: alone in the result, after 2 log2(n) + 8 runs at most."""
     bad = Bad()
-    part = minify(chain(1000, [place]), XS, bad)
+    part = minify(chain(300, [place]), XS, bad)
     same(calls(part), [torch.erf])
-    assert bad.runs <= 2 * math.log2(1000) + 8, f"{bad.runs} runs"
+    assert bad.runs <= 2 * math.log2(300) + 8, f"{bad.runs} runs"
 
 
 def test_the_result_fails():
