@@ -20,11 +20,11 @@ def python(*expressions):
 def check(e, k, points=list(itertools.product(range(6), range(4), range(8)))):
     """Quotient and remainder, everywhere in the ranges."""
     q, m = floordiv(e, k, RANGES), mod(e, k, RANGES)
-    compute = python(e, q, m)
+    compute, says = python(e, q, m), f"({e}) divided by {k} as {q}, rest {m}"
     for at in points:
         n, found_q, found_m = compute(*at)
         if n >= 0:  # an index is never negative where it is used
-            same((found_q, found_m), (n // k, n % k), where=f"({e}) divided by {k} as {q}, rest {m}, at x, y, z = {at}")
+            same((found_q, found_m), (n // k, n % k), where=f"{says}, at x, y, z = {at}")
     return q, m
 
 

@@ -6,6 +6,7 @@ child's processor time, so that a busy machine makes no verdict; five times as m
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -58,12 +59,15 @@ class _Forked:
         return self.returncode
 
 
-def _start(request: dict[str, Any], folder: Path, output: Path) -> Any:
-    if _CAN_FORK:
+def _start(request: dict[str, Any], folder: Path, output: Path, interpreter: bool) -> Any:
+    """``interpreter``: with Triton's, which must be asked for before Triton is imported: so in a new process."""
+    if _CAN_FORK and not interpreter:
         return _Forked(request, output)
     given = folder / "request.json"
     given.write_text(json.dumps(request))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get("PYTHONPATH")]))}
+    if interpreter:
+        environment["TRITON_INTERPRET"] = "1"
     with open(output, "ab") as out:
         return subprocess.Popen([sys.executable, "-m", "minipt2.course.child", str(given)], stdout=out, stderr=out, env=environment,
                                 start_new_session=True)
@@ -115,6 +119,8 @@ def check(task: Task, answer: Path, hidden: Sequence[Path] = (), *, examine: boo
     problem = lint.examine(task, answer)
     if problem and (examine or problem.kind != "not started"):
         return Outcome(task.id, problem.kind, str(answer), problem.message)
+    if "cpu" not in task.targets and importlib.util.find_spec("triton") is None:
+        return Outcome(task.id, "inconclusive", str(answer), "cannot be checked here: it needs Triton, whose interpreter runs without a GPU (pip install triton)")
     folder = Path(tempfile.mkdtemp(prefix="minipt2-check-"))
     try:
         report, output = folder / "report.jsonl", folder / "output.txt"
@@ -123,7 +129,7 @@ def check(task: Task, answer: Path, hidden: Sequence[Path] = (), *, examine: boo
         request = {"folder": str(task.folder.resolve()), "answer": str(answer), "tests": [str(task.test_file.resolve())],
                    "hidden": [str(path.resolve()) for path in hidden], "report": str(report), "cache": str(folder / "cache"),
                    "memory_mb": task.memory_mb, "pytest": list(pytest_arguments)}
-        child = _start(request, folder, output)
+        child = _start(request, folder, output, "interpreter" in task.targets)
         try:
             in_time = _wait(child, report, task.budget_s)
         except BaseException:  # Ctrl-C among them: nothing stays behind

@@ -9,11 +9,14 @@ from typing import Callable, Sequence
 
 import torch
 
+from ...exercise import exercise
 from .triton_ops import VALUE, number
 
 
+@exercise("6.4")
 def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
     """The value that changes nothing: -inf or the least integer for a maximum."""
+    # >>> 6.4
     if kind in ("max", "min"):
         if dtype.is_floating_point:
             return float("-inf") if kind == "max" else float("inf")
@@ -22,6 +25,7 @@ def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
         info = torch.iinfo(dtype)
         return info.min if kind == "max" else info.max
     return {"sum": 0, "prod": 1, "any": False, "all": True}[kind]
+    # <<< 6.4
 
 
 def accumulator(kind: str, dtype: torch.dtype) -> "Accumulator | Welford":
@@ -53,16 +57,23 @@ class Accumulator:
         value = self._combine(names[0], f"{value}.to(tl.int32)" if self.dtype is torch.bool else value)
         return [f"{names[0]} = tl.where({mask}, {value}, {names[0]})" if mask else f"{names[0]} = {value}"]
 
+    @exercise("6.4")
     def _combine(self, a: str, b: str) -> str:
+        """Two blocks in one, NaN included."""
+        # >>> 6.4
         if self.kind in ("sum", "prod"):
             return f"{a} {'+' if self.kind == 'sum' else '*'} {b}"
         nan = ", tl.PropagateNan.ALL" if self.dtype.is_floating_point else ""
         return f"tl.{'maximum' if self.kind in ('max', 'any') else 'minimum'}({a}, {b}{nan})"
+        # <<< 6.4
 
+    @exercise("6.4")
     def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: int) -> list[str]:
         """The result over a row that is one block."""
+        # >>> 6.4
         block = f"{block}.to(tl.int32)" if self.dtype is torch.bool else block
         return self.lanes([f"tl.where({mask}, {block}, {self.start})" if mask else block])
+        # <<< 6.4
 
     def merge(self, names: Sequence[str]) -> list[str]:
         """Statements that come before ``partial`` or ``lanes``."""
@@ -79,13 +90,17 @@ class Accumulator:
             return [f"{value} != 0"]
         return [value if self.dtype.itemsize >= 4 else f"{value}.to({VALUE[self.dtype]})"]
 
+    @exercise("6.4")
     def _lanes(self, block: str) -> str:
+        """One value for each row of ``block``, as a column."""
+        # >>> 6.4
         if self.kind == "sum":
             return f"tl.sum({block}, 1)[:, None]"
         if self.kind == "prod":
             return f"product({block}, 1)[:, None]"
         word = "max" if self.kind in ("max", "any") else "min"
         return f"nan_{word}({block}, 1)[:, None]" if self.dtype.is_floating_point else f"tl.{word}({block}, 1)[:, None]"
+        # <<< 6.4
 
 
 @dataclass(frozen=True)
