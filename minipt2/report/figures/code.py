@@ -63,15 +63,15 @@ class LinkedTriton(triton.Writer):
     def store(self, i: Instr) -> None:
         self._noting(i.id, lambda: super(LinkedTriton, self).store(i))
 
-    def _reduce(self, i: Instr) -> None:
-        self._noting(i.id, lambda: super(LinkedTriton, self)._reduce(i))
+    def result(self, i: Instr, *parts: Any) -> None:
+        self._noting(i.id, lambda: super(LinkedTriton, self).result(i, *parts))
 
 
 def linked_triton(kernel: Kernel, schedule: Schedule, prefix: str = "") -> list[Line]:
     """The kernel in Triton, with blocks as for a large GPU; links as in ``linked_kernel``."""
     plan = make_plan(kernel, schedule)
     w = LinkedTriton(plan, choose(plan, REFERENCE, triton.walked_across(plan))).write()
-    head = triton.define("kernel", kernel, plan, w).split(w.statements)[0]
+    head = triton.define("kernel", kernel, w).split(w.statements)[0]
     lines = [Line(t, links=[f"{prefix}%{id}" for id in sorted(w.came_from.get(k, ()))]) for k, t in enumerate(w.lines)]
     return [*map(Line, head.splitlines()), *lines]
 
