@@ -55,5 +55,4 @@ ALLOWED: dict[str, str] = {
     "torch.ops.mkldnn._convolution_pointwise_": "the same, adding to a residual in place",
     "torch.ops.mkldnn._reorder_convolution_weight": "packs a weight for it once",
     "torch.ops.mkldnn._is_mkldnn_bf16_supported": "asks oneDNN whether this processor runs bfloat16",
-    "torch._C._nn": "what torch.nn.functional.interpolate calls: taken by our rules where sizes vary",
 }
