@@ -190,13 +190,17 @@ def _recorder(args: Sequence[Any]) -> Record:
 
 
 @functools.cache
-def _pool(device: torch.device) -> tuple[Any, torch.cuda.Stream]:
+def _pool(device: torch.device) -> tuple[Any, torch.cuda.Stream, Any]:
+    """The pool of all recordings, and one that is never dropped: a pool that nobody uses any more cannot be recorded into again."""
     with torch.cuda.device(device):
-        return torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+        pool, stream, keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(keeper, pool=pool, stream=stream, capture_error_mode="thread_local"):
+            torch.zeros(1, device=device)
+        return pool, stream, keeper
 
 
 def _record(device: torch.device, fn: Compiled, inputs: list) -> tuple[Replay, list]:
-    pool, stream = _pool(device)
+    pool, stream, _ = _pool(device)
     graph = torch.cuda.CUDAGraph()
     with arena_pool(str(device)).for_recording(), torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
         results = fn(inputs.copy())
