@@ -93,7 +93,7 @@ class GuardFn:
                     continue
             except Exception as error:
                 return f"{check.source} can't be read: {type(error).__name__}: {error}"
-            return f"{check}, found {_found(check, scope)}" + (f" ({check.hint})" if check.hint else "")
+            return f"{check}, found {_found(check, scope)}" + (f" ({check.hint})" if check.hint and check.kind != "SHAPE" else "")
         return None
 
 

@@ -14,7 +14,7 @@ class Graph(fx.Graph):
 
     def create_node(self, op: str, target: Any, args: tuple | None = None, kwargs: dict[str, Any] | None = None, name: str | None = None,
                     type_expr: Any | None = None) -> fx.Node:
-        if op != "call_function":
+        if op not in ("call_function", "call_method"):
             return super().create_node(op, target, args, kwargs, name, type_expr)
         node = super().create_node(op, target, (), {}, name, type_expr)
         if args:

@@ -322,3 +322,48 @@ def test_a_learning_rate_schedule_takes_two_versions(kind):
     assert minipt2.counters()["graphs"] == 2 and minipt2.counters()["breaks"] == 0
     for a, b in zip(training(lambda fn: fn), found):
         torch.testing.assert_close(a, b)
+
+
+# -- guards exactly as strong as needed --------------------------------------------------------------------------------
+WAYS = {
+    "parity": lambda a, b: a % 2, "order": lambda a, b: (a > b) - (a < b), "quarter": lambda a, b: a % 4 == 0 and b > 6, "sum": lambda a, b: (a + b) // 8,
+    "product": lambda a, b: a * b > 40, "none": lambda a, b: a < 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_versions_serve_the_sizes_that_take_their_way(way):
+    """One version for each way through the code (and one for the first sizes), whatever the order in which sizes come."""
+    which = WAYS[way]
+
+    def f(x):
+        taken = which(*x.shape)
+        for k in range(12):
+            if taken == k:
+                return x + k
+        return x - 1
+
+    sizes = [(a, b) for a in range(2, 9) for b in range(2, 10)]
+    order = torch.randperm(len(sizes), generator=torch.Generator().manual_seed(1)).tolist()
+    calls = [(torch.randn(sizes[k]),) for k in order]
+    versions = run(f, calls)
+    assert len(versions) <= 1 + len({(which(a, b), way == "quarter" and a % 4 == 0) for a, b in sizes}), versions.guards
+
+
+def test_log_names_the_line_that_needs_a_size(caplog):
+    minipt2.set_logs("guards")
+    try:
+        run(lambda x: x * len(range(x.shape[0])), rows([2, 3]))
+    finally:
+        minipt2.set_logs()
+    assert "s0 == 3 with s0 = L['x'].shape[0] (" in caplog.text and "range(x.shape[0])" in caplog.text
+
+
+def test_marks_within_compiled_code_change_nothing():
+    def f(x):
+        minipt2.mark_dynamic(x, 0)
+        minipt2.mark_static(x)
+        return x + 1
+
+    versions = run(f, rows([2, 3, 4]))
+    assert not versions.breaks

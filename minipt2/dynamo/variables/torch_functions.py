@@ -13,6 +13,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 from ...errors import Unsupported
+from ..dynamic import mark_dynamic, mark_static
 from ..source import AnswerSource, TorchGlobalSource
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, is_none, none, observed
@@ -344,7 +345,8 @@ def annotate(tx, *args):
     return args[-1]
 
 
-@handles(*named("compiler.cudagraph_mark_step_begin", "_dynamo.mark_static_address", "_dynamo.mark_static",
+@handles(mark_dynamic, mark_static, *named(
+                "compiler.cudagraph_mark_step_begin", "_dynamo.mark_static_address", "_dynamo.mark_static",
                 "_dynamo.mark_dynamic", "_dynamo.maybe_mark_dynamic", "_dynamo.mark_unbacked",
                 "_dynamo.decorators.mark_static_address", "_dynamo.decorators.mark_static",
                 "_dynamo.decorators.mark_dynamic", "_dynamo.decorators.maybe_mark_dynamic"))  # fmt: skip
