@@ -32,17 +32,20 @@ def number_line(hint: int, questions: Sequence[tuple[str, Callable[[Any], Any]]]
     env = ShapeEnv()
     size = env.symbol(hint, _At("x.size(0)"))
     states, possible, guards = [], [], []
+
+    def texts() -> list[str]:
+        return [str(g).split(" with ")[0] for g in env.guards()]
     lines = [Line(f"x.size(0) is a size; this time it is {hint}", "q0", goto=0)]
     for k in range(len(questions) + 1):
-        before = len(env.guards())
+        before = texts()
         if k:
             text, ask = questions[k - 1]
             answer = ask(size)
-            free = len(env.guards()) == before
+            free = texts() == before
             lines.append(Line(f"{text}  ->  {answer}" + ("   known already: no guard" if free else ""), f"q{k}", goto=k))
         left = [n for n in range(SHOWN + 1) if env.implied(sympy.Eq(size.node.expr, n, evaluate=False)) is not False]
         possible.append(left)
-        guards.append([str(g).split(" with ")[0] for g in env.guards()])
+        guards.append(texts())
         states.append(State(lines[-1].text, {"now": [f"q{k}"], "later": [f"n{n}" for n in range(SHOWN + 1) if n not in left]},
                             {"guards": "\n".join(guards[-1])}))
     drawing = f'<div class="mp-pane mp-wide"><p class="mp-title">sizes for which this code may run</p>{_line(hint, states[0])}</div>'
