@@ -9,7 +9,6 @@ Upstream: ``torch.utils._sympy.value_ranges`` and ``ShapeEnv._maybe_evaluate_sta
 from __future__ import annotations
 
 import math
-from typing import Iterable
 
 import sympy
 
@@ -17,7 +16,7 @@ from ..exercise import exercise
 from .expr import FloorDiv, Mod
 from .poly import Poly, add, atom, content, divide, divide_by_monomial, expression, multiply, number_of, poly
 from .ranges import Range, Ranges
-from .relations import alone, negative, normal, quotient_of, reduced, signed, single, without_quotient
+from .relations import alone, cancelling, negative, normal, quotient_of, reduced, signed, single, without_quotient
 
 DEPTH = 3
 """How many inequalities are combined at most to decide another."""
@@ -238,7 +237,7 @@ class Facts(Ranges):
         """Whether ``p >= 0`` is a sum of known ones and of what ranges say: a shared term is cancelled, the rest decided again."""
         # >>> 8.4
         for f in known:
-            for c, d in _cancelling(p, f):
+            for c, d in cancelling(p, f):
                 rest = add({m: v * c for m, v in p.items()}, f, -d)
                 if self.plain_bounds(rest)[0] >= 0:
                     return True
@@ -370,19 +369,6 @@ class Facts(Ranges):
         self.version += 1
         self._images.clear()
         self._decided.clear()
-
-
-def _cancelling(p: Poly, f: Poly) -> Iterable[tuple[int, int]]:
-    """Positive factors of ``p`` and ``f`` whose difference lacks a term that both have."""
-    seen = set()
-    for mono, c in p.items():
-        d = f.get(mono, 0)
-        if mono and c * d > 0:
-            g = math.gcd(c, d)
-            pair = (abs(d) // g, abs(c) // g)
-            if pair not in seen:
-                seen.add(pair)
-                yield pair
 
 
 @exercise("8.4")

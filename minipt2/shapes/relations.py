@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 import operator
 from functools import lru_cache
-from typing import Mapping
+from typing import Iterable, Mapping
 
 import sympy
 
@@ -115,3 +115,16 @@ def solve(e: sympy.Expr, symbol: sympy.Symbol, number: int, values: Mapping[symp
     factor = sum(c * math.prod(value(atom(x), values) for x in m if x != a) for m, c in terms.items())
     rest = sum(c * math.prod(value(atom(x), values) for x in m) for m, c in p.items() if m not in terms)
     return (number - rest) // factor if factor else None
+
+
+def cancelling(p: Poly, f: Poly) -> Iterable[tuple[int, int]]:
+    """Positive factors of ``p`` and ``f`` whose difference lacks a term that both have."""
+    seen = set()
+    for mono, c in p.items():
+        d = f.get(mono, 0)
+        if mono and c * d > 0:
+            g = math.gcd(c, d)
+            pair = (abs(d) // g, abs(c) // g)
+            if pair not in seen:
+                seen.add(pair)
+                yield pair
