@@ -19,7 +19,7 @@ from ..prims import kind
 from . import cache
 from .codegen import wrapper
 from .fingerprint import graph_text
-from .hardware import TINY, hardware
+from .hardware import TINY, Hw, hardware
 from .load import Compiled, Recipe, sources_identity, start
 from .passes import INFERENCE_PASSES, TRAINING_PASSES, split_static
 from .triton_pool import triton_version

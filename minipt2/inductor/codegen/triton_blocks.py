@@ -19,7 +19,6 @@ Counted, not measured, where the table gives no figure; ``max-autotune`` searche
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from ..hardware import Hw
 from .c_openmp_plan import Plan
@@ -119,10 +118,3 @@ def _split(plan: Plan, programs: int, step: int, hw: Hw) -> int:
         return 1
     wanted = min(-(-4 * hw.sms // programs), plan.length // (2 * step), MOST_SPLIT)
     return wanted if wanted > 2 else 1
-
-
-def grid(plan: Plan, blocks: Blocks, axes: dict[str, int]) -> tuple[int, int]:
-    """Programs along both axes; ``axes`` maps the names of program axes to their lengths."""
-    counts = [-(-n // getattr(blocks, name)) for name, n in axes.items()]
-    first, *rest = [*counts, 1]
-    return first, prod(rest)

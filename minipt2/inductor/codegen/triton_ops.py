@@ -142,12 +142,12 @@ _FLOAT: dict[str, Any] = {
 _INT: dict[str, Any] = {
     "neg": _Plain("(0 - {0})"), "abs": _call("tl.abs"), "truncdiv": _binary("//"), "fmod": _binary("%"),
     "floordiv": _call("floor_divide_int", 2), "remainder": _call("python_remainder_int", 2), "pow": _call("integer_power", 2),
-    "sign": _sign, **{n: _Plain("{0}") for n in ("floor", "ceil", "trunc", "round")}, "relu": _call("tl.maximum", 2),
+    "sign": _sign, **{n: _Plain("{0}") for n in ("floor", "ceil", "trunc", "round")},
     "signbit": _Plain("({0} < 0)"), "isnan": _Plain("({0} != {0})"), "isinf": _Plain("({0} != {0})"), "bitwise_not": _Plain("(~{0})"),
     "bitwise_and": _binary("&"), "bitwise_or": _binary("|"), "bitwise_xor": _binary("^"), "shift_left": _shift("<<"), "shift_right": _shift(">>"),
-    **{n: _call(f"tl.{n[-7:]}" if n[0] == "m" else f"tl.{n[1:]}imum", 2) for n in ("maximum", "minimum", "fmax", "fmin")},
+    "maximum": _call("tl.maximum", 2), "minimum": _call("tl.minimum", 2), "fmax": _call("tl.maximum", 2), "fmin": _call("tl.minimum", 2),
+    "relu": _Plain("tl.maximum({0}, 0)"),
 }
-_INT["relu"] = _Plain("tl.maximum({0}, 0)")
 _BOOL: dict[str, Any] = {
     "add": _binary("|"), "mul": _binary("&"), "sub": _binary("^"), "maximum": _binary("|"), "minimum": _binary("&"), "fmax": _binary("|"),
     "fmin": _binary("&"), "bitwise_not": _Plain("({0} == 0)"), "logical_not": _Plain("({0} == 0)"), "relu": _Plain("{0}"), "abs": _Plain("{0}"),
