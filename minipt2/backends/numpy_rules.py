@@ -150,20 +150,6 @@ rules.update(
 
 
 @rule
-def scatter(x: Array, dim: int, index: Array, src: Array) -> Array:
-    out = x.copy()
-    out[_places(x, dim, index)] = src
-    return out
-
-
-@rule
-def scatter_add(x: Array, dim: int, index: Array, src: Array) -> Array:
-    out = x.copy()
-    np.add.at(out, _places(x, dim, index), src)
-    return out
-
-
-@rule
 def index_put(x: Array, indices: Sequence[Array | None], values: Array, accumulate: bool) -> Array:
     out = x.copy()
     if accumulate:
@@ -191,6 +177,12 @@ def scatter_reduce(x: Array, dim: int, index: Array, src: Array, how: str, inclu
     count = np.full(x.shape, int(include_self))
     np.add.at(count, at, 1)
     return (np.true_divide if x.dtype.kind == "f" else np.floor_divide)(out, np.maximum(count, 1))
+
+
+rules.update(
+    scatter=lambda x, dim, index, src: index_put(x, _places(x, dim, index), src, False),
+    scatter_add=lambda x, dim, index, src: scatter_reduce(x, dim, index, src, "sum", True),
+)
 
 
 # ------------------------------------------------------------------ order
