@@ -52,7 +52,7 @@ def timeline(step: Step, caps: Sequence[int], bandwidth: float, latency: float, 
     ends = [max(m.sent.end for m in run) for run in runs]
     states = [State(f"buckets of {cap / 2**20:.2f} MiB: {len(run)} messages, done after {end * 1e3:.1f} ms, {(end - compute) * 1e3:.1f} ms after the backward",
                     {"off": [f"b{other}" for other in range(len(caps)) if other != k]},
-                    {"list": "\n".join(f"{m.sent.start * 1e3:7.1f} to {m.sent.end * 1e3:7.1f} ms  {m.nbytes / 2**20:6.2f} MiB  {m.count} gradient{"s" * (m.count != 1)}" for m in run)})
+                    {"list": "\n".join(f"{m.sent.start * 1e3:7.1f} to {m.sent.end * 1e3:7.1f} ms  {m.nbytes / 2**20:6.2f} MiB  {m.count} gradient" + "s" * (m.count != 1) for m in run)})
               for k, (cap, run, end) in enumerate(zip(caps, runs, ends))]
     start = min(range(len(ends)), key=ends.__getitem__)
     drawing = f'<div class="mp-pane mp-wide"><p class="mp-title">compute above, link below</p>{_lanes(runs, compute, max(ends), states[start])}</div>'
