@@ -14,6 +14,7 @@ from torch import fx
 
 from ..config import config
 from ..fake import FakeTensor
+from ..shapes.known import SYMBOLIC, symbolic
 from ..prims.portable import LARGEST_CONSTANT, NotPortable, named
 
 _LITERALS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -21,8 +22,11 @@ _DEVICES = ("cpu", "cuda")
 
 
 def graph_key(gm: fx.GraphModule, examples: Sequence[Any]) -> list[str]:
-    """Parts of a cache key: the graph, its inputs, torch's modes and every setting. Raises NotPortable."""
-    return [*map(_node(gm), gm.graph.nodes), *_inputs(examples), repr(state()), config.identity()]
+    """Parts of a cache key: the graph, its inputs, torch's modes and every setting. Raises NotPortable.
+
+    Symbols go by name, whatever they are worth now, with all that is known of them.
+    """
+    return [*map(_node(gm), gm.graph.nodes), *_inputs(examples), *_known(examples), repr(state()), config.identity()]
 
 
 def state() -> list[Any]:
@@ -56,6 +60,8 @@ def _text(arg: Any) -> str:
     kind = type(arg)
     if kind in _LITERALS:
         return repr(arg)
+    if kind in SYMBOLIC:
+        return f"symbolic {arg}"
     if isinstance(arg, fx.Node):
         return f"%{arg.name}"
     if isinstance(arg, (list, tuple)) and (kind in (list, tuple, torch.Size) or kind.__module__.startswith("torch.fx")):
@@ -78,6 +84,17 @@ def _content(value: Any) -> str:
 
 
 # ------------------------------------------------------------------ inputs
+def _known(examples: Sequence[Any]) -> list[str]:
+    """What has been decided about symbols so far: rules may rely on it."""
+    env = environment(examples)
+    return [] if env is None else [*map(str, env.guards()), *[str(r.fact) for r in env.asserted]]
+
+
+def environment(examples: Sequence[Any]) -> Any:
+    """The ``ShapeEnv`` of the symbols among a graph's inputs; None if there are none."""
+    return next((e.node.env for e in examples if isinstance(e, SYMBOLIC)), None)
+
+
 def _inputs(examples: Sequence[Any]) -> list[str]:
     """Each input, and which of them share a storage or are views of one another's base."""
     places: dict[int, int] = {}
@@ -96,9 +113,8 @@ def _inputs(examples: Sequence[Any]) -> list[str]:
 def _tensor(value: torch.Tensor) -> str:
     if type(value) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or value.layout is not torch.strided:
         raise NotPortable(f"a {type(value).__name__} of layout {value.layout}")
-    nbytes = value.untyped_storage().nbytes()
-    parts = (value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), nbytes, value.device, value.requires_grad,
+    sizes = (*value.shape, *value.stride(), value.storage_offset())
+    nbytes = None if symbolic(sizes) else value.untyped_storage().nbytes()
+    parts = (value.dtype, value.dim(), *sizes, nbytes, value.device, value.requires_grad,
              value.is_conj(), value.is_neg(), value.is_inference(), isinstance(value, torch.nn.Parameter))
-    if not all(type(n) is int for n in (*value.shape, *value.stride(), value.storage_offset(), nbytes)):
-        raise NotPortable("a size that is not known")
     return repr(parts)

@@ -18,7 +18,8 @@ from ..config import config
 from ..inductor import cache
 from ..inductor.load import sources_identity
 from ..prims import portable
-from .graph_key import graph_key
+from ..shapes.known import SYMBOLIC
+from .graph_key import environment, graph_key
 
 Function = Callable[[list], Sequence[Any]]
 _ROOMS = ("aot_autograd", "backends", "fake", "inductor", "prims", "shapes")
@@ -45,19 +46,24 @@ class _Entry:
 
     def __init__(self, key: str | None, name: str):
         self.key, self.name = key, name
+        self.symbols: dict[str, Any] = {}
         self.recipes: dict[str, inductor.Recipe] = {}
 
     def plan(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Plan:
+        self.symbols = {str(e): e for e in examples if isinstance(e, SYMBOLIC)}
         return self.attempt("plan", self.read) or self.make(gm, examples)
 
     # -------------------------------------------------------------- made here
     def make(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Plan:
+        env = environment(examples)
+        before = 0 if env is None else len(env.recorded)
         plan = make_plan(inductor.fuse_attention(gm), examples, fw_compiler=self.compiler("forward"), bw_compiler=self.compiler("backward"),
                          inference_compiler=self.compiler("inference", inference=True), decompose=_decompose)
         if self.recipes:
             (kind, recipe), = self.recipes.items()
             self.recipes.clear()
-            data = self.write("plan", lambda: (plan, kind, recipe, portable.dumps(plan.backward_graph)))
+            facts = [] if env is None else [r.fact for r in env.recorded[before:]]
+            data = self.write("plan", lambda: (plan, kind, recipe, portable.dumps(plan.backward_graph), list(map(portable.text, facts))))
             self.key = self.backward_key(data) if data else None
         return plan
 
@@ -97,17 +103,24 @@ class _Entry:
             trace.artifact("cache", f"{self.name}.{part}", error)
             return None
 
-    def read(self, data: bytes) -> Plan:
-        plan, kind, recipe, backward_graph = portable.loads(data)
+    def read(self, data: bytes) -> Plan | None:
+        plan, kind, recipe, backward_graph, facts = portable.loads(data, self.symbols)
+        if not self.decided(facts):
+            return None
         forward = inductor.load(recipe, f"{self.name}_{kind}")
         self.key = self.backward_key(data)
         trace.count("plans_reused")
         return plan.complete(forward, config.bind(functools.partial(self.backward, backward_graph)) if plan.tangents else None)
 
+    def decided(self, facts: list[str]) -> bool:
+        """Whether what was decided about symbols as the plan was made is true of the sizes at hand; then it is relied on here too."""
+        hints = {name: symbol.node.hint for name, symbol in self.symbols.items()}
+        return all(portable.number(fact, hints) for fact in facts) and all([bool(portable.number(fact, self.symbols)) for fact in facts])
+
     def backward(self, graph: bytes) -> Function:
         """From the second file; from the graph where no process got that far."""
-        found = self.attempt("backward", lambda data: inductor.load(portable.loads(data), f"{self.name}_backward"))
-        return found or compile_backward(self.compiler("backward"), portable.loads(graph))
+        found = self.attempt("backward", lambda data: inductor.load(portable.loads(data, self.symbols), f"{self.name}_backward"))
+        return found or compile_backward(self.compiler("backward"), portable.loads(graph, self.symbols))
 
 
 def _decompose(gm: fx.GraphModule) -> fx.GraphModule:

@@ -13,11 +13,13 @@ import operator
 import pickle
 import sys
 import types
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, Mapping
 
 import torch
 from torch import fx
 
+from ..shapes.known import SYMBOLIC
 from .core import TensorMeta
 from .lazy import Graph, LazyGraphModule
 
@@ -42,9 +44,36 @@ def dumps(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-def loads(data: bytes) -> Any:
-    """What ``dumps`` was given; graphs come back as ``LazyGraphModule``."""
-    return pickle.loads(data)
+def loads(data: bytes, symbols: Mapping[str, Any] | None = None) -> Any:
+    """What ``dumps`` was given; graphs come back as ``LazyGraphModule``. ``symbols``: by name, what symbolic numbers are made of now."""
+    token = _symbols.set(symbols or {})
+    try:
+        return pickle.loads(data)
+    finally:
+        _symbols.reset(token)
+
+
+_symbols: ContextVar[Mapping[str, Any]] = ContextVar("symbols")
+_SCOPE = {"max": torch.sym_max, "min": torch.sym_min, "float": torch.sym_float, "int": torch.sym_int}
+
+
+def _number(text: str) -> Any:
+    return number(text, _symbols.get())
+
+
+def text(expression: Any) -> str:
+    """An expression of symbols as Python that ``number`` reads. Raises NotPortable for functions that Python has for known numbers only."""
+    from ..shapes import python
+
+    written = python(expression)
+    if "math." in written:
+        raise NotPortable(f"{written} of numbers that vary")
+    return written
+
+
+def number(text: str, symbols: Mapping[str, Any]) -> Any:
+    """The number, or truth, that ``shapes.python`` wrote as ``text``."""
+    return eval(text, {**_SCOPE, **symbols})
 
 
 def named(target: Any) -> str:
@@ -88,6 +117,8 @@ class _Pickler(pickle.Pickler):
             return _graph_module, _rows(value)
         if isinstance(value, torch.Tensor):
             return _tensor(value)
+        if isinstance(value, SYMBOLIC):
+            return _number, (text(value.node.expr),)
         if isinstance(value, fx.Node):
             raise NotPortable("a node without its graph")
         if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):

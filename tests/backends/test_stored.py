@@ -13,6 +13,9 @@ from minipt2 import trace
 from minipt2.backends import graph_key, stored
 from minipt2.config import config
 from minipt2.prims import portable
+from minipt2.shapes import ShapeEnv
+
+from ..symbolic import At
 
 pytest.importorskip("minipt2.inductor")
 
@@ -33,12 +36,12 @@ def fresh(tmp_path):
         yield tmp_path
 
 
-def step(model, x):
+def step(model, x, **options):
     """Outputs and gradients of one compiled step in a process that has compiled nothing, and how many plans came from disk."""
     minipt2.reset()
     trace.reset()
     model.zero_grad()
-    outputs = minipt2.compile(model)(x)
+    outputs = minipt2.compile(model, **options)(x)
     sum(o.square().sum() for o in outputs).backward()
     return [o.detach() for o in outputs], [p.grad for p in model.parameters()], trace.counters().get("plans_reused", 0)
 
@@ -53,6 +56,41 @@ def test_a_second_process_reuses_forward_and_backward(fresh):
     assert (first[2], second[2]) == (0, 1)
     same(first, second)
     assert sorted(p.suffix for p in fresh.iterdir() if p.suffix in (".plan", ".backward")) == [".backward", ".plan"]
+
+
+def test_a_plan_of_symbolic_sizes_serves_other_sizes(fresh):
+    model = Net()
+    for reused, batch in ((0, 4), (1, 7)):
+        x = torch.randn(batch, 8)
+        found = step(model, x, dynamic=True)
+        assert found[2] == reused
+        model.zero_grad()
+        outputs = model(x)
+        sum(o.square().sum() for o in outputs).backward()
+        same(([o.detach() for o in outputs], [p.grad for p in model.parameters()]), found)
+
+
+def test_a_backward_of_symbolic_sizes_that_no_process_compiled_yet(fresh):
+    model = Net()
+    minipt2.compile(model, dynamic=True)(torch.randn(4, 8))
+    assert not list(fresh.glob("*.backward"))
+    x = torch.randn(7, 8)
+    second = step(model, x, dynamic=True)
+    assert second[2] == 1 and len(list(fresh.glob("*.backward"))) == 1
+    model.zero_grad()
+    outputs = model(x)
+    sum(o.square().sum() for o in outputs).backward()
+    same(([o.detach() for o in outputs], [p.grad for p in model.parameters()]), second)
+
+
+def test_facts_that_a_plan_relies_on_are_decided_again():
+    env, other = ShapeEnv(), ShapeEnv()
+    entry = stored._Entry(None, "graph")
+    entry.symbols = {"s0": env.symbol(8, At("x")), "s1": env.symbol(5, At("y"))}
+    assert entry.decided(["s0 % 4 == 0", "s1 <= s0"]) and [str(r.fact) for r in env.recorded] != []
+    assert env.implied((entry.symbols["s0"] % 4 == 0).node.expr)
+    entry.symbols = {"s0": other.symbol(6, At("x"))}
+    assert not entry.decided(["s0 % 4 == 0"]) and not other.recorded
 
 
 def test_views_and_inference():
