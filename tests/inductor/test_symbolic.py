@@ -1,14 +1,18 @@
 """Symbolic sizes from lowering to C: one compilation, right at every size, with the kernels that known sizes get."""
 import pytest
 import torch
+from torch import fx
 
 from minipt2 import config, trace
 from minipt2 import prims as P
-from minipt2.inductor import runtime
+from minipt2.inductor import compile_graph, runtime
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import schedule
 
-from .symbolic import check, graph_of
+from minipt2.prims.core import Recorder, TensorMeta
+from minipt2.shapes import ShapeEnv
+
+from .symbolic import Named, check, graph_of
 
 PAIRS = [dict(s0=a, s1=b) for a, b in [(2, 3), (3, 2), (7, 8), (8, 7), (16, 17), (17, 16), (64, 65), (65, 1000), (1, 1), (3, 9000)]]
 
@@ -175,3 +179,32 @@ def test_intermediates_share_memory():
 def test_ir_is_verified():
     with config.patch(verify_ir=True):
         lower(graph_of(softmax, [("s0", "s1")], dict(s0=4, s1=96)))
+
+
+def test_stored_code_serves_other_sizes(tmp_path, monkeypatch):
+    """What is kept on disk depends on the symbols, not on what they were: nothing is lowered again."""
+    graph = lambda n: graph_of(softmax, [("s0", "s1")], dict(s0=n, s1=2 * n))
+    with config.patch(cache_dir=str(tmp_path)):
+        compile_graph(graph(4), None, inference=False)
+        monkeypatch.setattr("minipt2.inductor.lowering.lower", None)
+        again = compile_graph(graph(90), None, inference=False)
+    x = torch.randn(5, 33)
+    torch.testing.assert_close(again([5, 33, x])[0], x.softmax(1))
+
+
+def test_known_multiples_are_written_as_such():
+    """After ``s0 % 8 == 0`` was decided, rows of eights need no division and no rest."""
+    def eights(x):
+        a = x.shape[0]
+        return P.exp(P.reshape(x, (a // 8, 8, 4))), P.mul(x, 2.0)
+
+    env, recorder = ShapeEnv(), Recorder()
+    s0 = env.symbol(64, Named("s0"))
+    assert s0 % 8 == 0
+    with recorder:
+        recorder.graph.placeholder("s0").meta["val"] = s0
+        x = recorder.bind(recorder.graph.placeholder("x"), TensorMeta((s0, 4), torch.float32, torch.device("cpu"), (4, 1)))
+        recorder.graph.output(tuple(v.node for v in eights(x)))
+    s = schedule(lower(fx.GraphModule({}, recorder.graph)))
+    kernel, = s.kernels
+    assert [str(n) for n in kernel.group.domain.sizes.values()] == ["32*d0"] and str(s.program.derived) == "{d0: (s0)//8}"

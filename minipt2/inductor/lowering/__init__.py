@@ -4,6 +4,7 @@ In: an expanded, functional graph module and its fake inputs. Out: ``lower(gm, i
 Called by ``inductor.compile``. Upstream counterpart: ``torch._inductor.graph`` and ``torch._inductor.lowering``.
 
 * ``tensors``: a tensor during lowering, either a closure ``inner(index)`` (not in memory), a view, or a place in a buffer.
+* ``symbols``: sizes and numbers that are arguments of the call, and names for what is made of them.
 * ``graph``: the walk over the nodes, when a closure is realised, memory order, outputs, mutated inputs.
 * ``pointwise``, ``views``, ``reductions``, ``indexing``, ``memory``, ``extern``: the lowerings, in one dict ``lowerings`` by prim name.
 """
