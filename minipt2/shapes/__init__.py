@@ -16,7 +16,7 @@ from typing import Any
 
 _HOMES = {
     "env": ("LateGuard", "ShapeEnv", "UnknownSize"),
-    "expr": ("FloorDiv", "Mod", "bounds", "floordiv", "linear", "mod", "recombine", "simplify", "size"),
+    "expr": ("FloorDiv", "Mod", "bounds", "floordiv", "mod", "recombine", "simplify", "size"),
     "functions": ("python", "value"),
     "guards": ("ShapeGuard",),
     "graphs": ("materialize",),

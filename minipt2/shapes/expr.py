@@ -96,15 +96,6 @@ def bounds(e: Expr, ranges: Ranges) -> tuple[int, int] | None:
     return None
 
 
-@lru_cache(maxsize=65536)
-def linear(e: Expr, symbols: tuple[sympy.Symbol, ...]) -> tuple[int, ...] | None:
-    """The integer coefficient of each symbol (0 where it is absent) if ``e`` is linear in them plus a number, else None."""
-    table = {t: c for c, t in _terms(e)}
-    table.pop(sympy.S.One, None)
-    coefficients = tuple([table.pop(s, 0) for s in symbols])
-    return None if table else coefficients
-
-
 def recombine(e: Expr) -> Expr:
     """``k*(x//k) + x%k`` back to ``x``, also nested and scaled: what splitting and merging the same dimension leaves."""
     while e.is_Add:

@@ -4,7 +4,6 @@ Upstream: ``torch._inductor.graph.GraphLowering``.
 """
 from __future__ import annotations
 
-import math
 from typing import Any, Callable, Iterable, Sequence
 
 import sympy
@@ -16,19 +15,14 @@ from ...prims import copy_strided
 from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
 from ..ir.verify import verify
 from ..ops import DTYPES, ops
-from ..sizes import hint, number, use
+from ..sizes import use
 from . import extern
 from .outputs import finish
 from .order import dense, order_like, pick_order, same_strides
+from .questions import MAX_OPS, MAX_READS, dear, live, loopable, needs_memory, nested, reaching, spreads
 from .registry import lowerings
 from .symbols import SYMBOLIC, Symbols
 from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tensor, View
-
-MAX_READS, MAX_OPS, REUSE_OPS = 12, 64, 10
-"""A closure that reads more buffers or is longer than this is realised; from REUSE_OPS on, one that is read more than once."""
-SPREAD, SPREAD_NUMEL = 16, 1 << 18
-"""Repetitions by broadcasting, and elements they make, from which on a computed value is realised (a kernel of its own costs a call)."""
-VIEWS = frozenset("reshape permute broadcast_in_dim slice flip".split())
 
 
 def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name: str = "graph") -> Program:
@@ -62,11 +56,11 @@ class GraphLowering:
         self.copies: dict[Any, Place] = {}
         self.node: fx.Node | None = None
         self.counter = self.placeholders = 0
-        self.live = _live(gm.graph)
-        self.foreign = {node for node in gm.graph.nodes if not _loopable(node.meta.get("val"))}
-        self.in_memory = _reaching(gm.graph, _needs_memory)
-        self.spread = _reaching(gm.graph, _spreads)
-        self.returned = _reaching(gm.graph, lambda node: node.op == "output")
+        self.live = live(gm.graph)
+        self.foreign = {node for node in gm.graph.nodes if not loopable(node.meta.get("val"))}
+        self.in_memory = reaching(gm.graph, needs_memory)
+        self.spread = reaching(gm.graph, spreads)
+        self.returned = reaching(gm.graph, lambda node: node.op == "output")
 
     # The node at hand
 
@@ -97,7 +91,7 @@ class GraphLowering:
         if self.symbols.inputs:
             args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), lambda a: env[a] if isinstance(a, fx.Node) else self.symbols.number(a))
             return fn(self, *args, **kwargs)
-        args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__) if _nested(node) else (
+        args, kwargs = fx.map_arg((node.args, node.kwargs), env.__getitem__) if nested(node) else (
             [env[a] if isinstance(a, fx.Node) else a for a in node.args],
             {k: env[a] if isinstance(a, fx.Node) else a for k, a in node.kwargs.items()})
         return fn(self, *args, **kwargs)
@@ -113,7 +107,7 @@ class GraphLowering:
         if made.place() is None:
             cost, users = made.cost, len(node.users)
             if len(cost.reads) > MAX_READS or cost.ops > MAX_OPS or users > 1 and cost.reads and (
-                    node in self.in_memory and cost.ops > 0 or _dear(cost, users)) or (
+                    node in self.in_memory and cost.ops > 0 or dear(cost, users)) or (
                     node in self.spread and cost.reads and (cost.ops > 1 or len(cost.reads) > 1)):
                 self.realize(made)
         return made
@@ -360,57 +354,3 @@ class GraphLowering:
     def output(self, node: fx.Node) -> None:
         leaves = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
         self.results = finish(self, list(leaves), self.gm.meta.get("mutated_inputs") or {})
-
-
-def _dear(cost: Cost, users: int) -> bool:
-    """Reading ``r`` buffers ``users`` times moves more memory than reading them once, writing one and reading that."""
-    r = len(cost.reads)
-    return cost.heavy or cost.ops > REUSE_OPS or r * users > r + users
-
-
-def _spreads(node: fx.Node) -> bool:
-    """Does it repeat a small tensor so often (a scale per channel, a mask per row) that computing it anew each time costs more than a buffer?"""
-    if getattr(node.target, "name", None) != "broadcast_in_dim":
-        return False
-    small, large = (math.prod(map(_likely, n.meta["val"].shape)) for n in (node.args[0], node))
-    return large >= max(SPREAD * small, SPREAD_NUMEL)
-
-
-def _likely(n: Any) -> int:
-    return n if isinstance(n, int) else hint(number(n.node.expr))
-
-
-def _reaching(graph: fx.Graph, test: Callable[[fx.Node], bool]) -> set[fx.Node]:
-    """Nodes read by a node that passes ``test``, directly or through views."""
-    found: set[fx.Node] = set()
-    for node in reversed(graph.nodes):
-        if test(node) or node in found and getattr(node.target, "name", None) in VIEWS:
-            found.update(node.all_input_nodes)
-    return found
-
-
-def _live(graph: fx.Graph) -> set[fx.Node]:
-    """Nodes that an output depends on, or that do something besides computing."""
-    live: set[fx.Node] = set()
-    for node in reversed(graph.nodes):
-        if node.op == "output" or node in live or node.op == "call_function" and extern.is_effect(node):
-            live.add(node)
-            live.update(node.all_input_nodes)
-    return live
-
-
-def _needs_memory(node: fx.Node) -> bool:
-    """Outputs and extern calls: what they read will be realised whatever happens."""
-    name = getattr(node.target, "name", None)
-    return node.op == "output" or node.op == "call_function" and node.target not in extern.BUILTINS and (
-        not isinstance(name, str) or name not in lowerings)
-
-
-def _nested(node: fx.Node) -> bool:
-    return any(isinstance(a, (tuple, list)) and any(isinstance(b, fx.Node) for b in a) for a in (*node.args, *node.kwargs.values()))
-
-
-def _loopable(val: Any) -> bool:
-    """Whether loops can compute ``val`` (or its parts) and read it."""
-    vals = val if isinstance(val, (tuple, list)) else (val,)
-    return all(v is None or isinstance(v, (bool, int, float, *SYMBOLIC)) or hasattr(v, "stride") and v.dtype in DTYPES for v in vals)
