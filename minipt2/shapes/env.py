@@ -126,12 +126,12 @@ class ShapeEnv:
         return plain(self.node(symbol, pytype))
 
     # -- nodes -----------------------------------------------------------------------------------------------------
-    def node(self, expr: sympy.Basic, pytype: type) -> Node:
-        """The one node of an expression."""
+    def node(self, expr: sympy.Basic, pytype: type, hint: Any = None) -> Node:
+        """The one node of an expression; ``hint``: its value, where that is at hand."""
         key = (expr, pytype)
         found = self._nodes.get(key)
         if found is None:
-            found = self._nodes[key] = Node(expr, self, pytype, self.hint(expr))
+            found = self._nodes[key] = Node(expr, self, pytype, self.hint(expr) if hint is None else hint)
         return found
 
     def constant(self, number: int | float | bool) -> Node:
@@ -143,10 +143,12 @@ class ShapeEnv:
 
     def apply(self, op: str, *nodes: Node) -> Node:
         """The node of ``op`` (a row of ``functions.OPAQUE``, a comparison, ``add`` …) on nodes. Decides nothing but signs of dividends."""
+        hints = [n.hint for n in nodes]
+        hint = CALLS[op](*hints) if None not in hints else None
         if all(n.is_constant() for n in nodes):
-            return self.constant(CALLS[op](*[n.hint for n in nodes]))
+            return self.constant(hint)
         kinds = [n.pytype for n in nodes]
-        return self.node(combine(self, op, [n.expr for n in nodes], kinds), result_type(op, kinds))
+        return self.node(combine(self, op, [n.expr for n in nodes], kinds), result_type(op, kinds), hint)
 
     def hint(self, expr: sympy.Basic) -> Any:
         """The value of an expression for the sizes at hand; None where it depends on data."""

@@ -199,7 +199,14 @@ class AsWritten(Node):
 
 
 def _method(op: str) -> Callable:
-    return lambda self, *others: self._do(op, *others)
+    def method(self: Node, other: Node | None = None) -> Node:
+        key = (op, other)
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._do(op) if other is None else self._do(op, other)
+        return found
+
+    return method
 
 
 _METHODS = {

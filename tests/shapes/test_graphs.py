@@ -4,6 +4,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
+from minipt2.prims.lazy import Graph
 from minipt2.shapes import ShapeEnv, call, materialize
 
 from .test_env import At
@@ -12,7 +13,7 @@ from .test_env import At
 def test_graph_runs_on_plain_numbers():
     env = ShapeEnv()
     n, m = env.symbol(4, At("n")), env.symbol(6, At("m"))
-    graph = fx.Graph()
+    graph = Graph()
     inputs = [graph.placeholder(name) for name in "nmx"]
     for node, val in zip(inputs, (n, m, None)):
         node.meta["val"] = val
