@@ -382,30 +382,3 @@ def _gather(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Fake
 @family(aten.select_backward.default, aten.slice_backward.default)
 def _scatter_into_zeros(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     return new(mode, args[1], args[0])
-
-
-# -- losses -----------------------------------------------------------------------------------------------------------
-@family(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.huber_loss.default)
-def _pointwise_loss(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    if (args[2] if len(args) > 2 else 1) == 0:
-        return _pointwise(mode, func, args, kwargs)
-    _broadcast([tuple(x.shape) for x in args[:2]])
-    return new(mode, (), args[0], _probe(func, args, kwargs))
-
-
-@family(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)
-def _pointwise_loss_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    return _pointwise(mode, func, args, kwargs)
-
-
-@family(aten.nll_loss_forward.default)
-def _nll_loss(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
-    x, target, weight, reduction, _ = args
-    if x.dim() not in (1, 2) or target.dtype is not torch.int64 or not equal_all(target.shape, x.shape[:-1]) or weight is not None:
-        raise Irregular
-    return new(mode, x.shape[:1] if reduction == 0 and x.dim() == 2 else (), x), new(mode, (), x)
-
-
-@family(aten.nll_loss_backward.default)
-def _nll_loss_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    return new(mode, args[1].shape, args[1])

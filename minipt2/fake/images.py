@@ -1,4 +1,4 @@
-"""Metadata of normalisations and of operators on images, as ``families`` has it for the others.
+"""Metadata of normalisations, losses and operators on images, as ``families`` has it for the others.
 
 Imported for its entries in the table of ``families``. Upstream: ``torch._meta_registrations``.
 """
@@ -11,7 +11,7 @@ from torch._ops import OpOverload
 
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last, is_dense
 from ..shapes.known import equal_all
-from .families import Irregular, dense_strides, family, new
+from .families import Irregular, _broadcast, _pointwise, _probe, dense_strides, family, new
 from .tensor import FakeMode, FakeTensor
 
 aten = torch.ops.aten
@@ -181,3 +181,30 @@ def _pad(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTen
     if x.fake_device.type != "cpu" or not is_channels_last(tuple(x.shape), tuple(x.stride())):
         raise Irregular
     return _image(mode, x, mode.run_meta(func, args, kwargs).shape)
+
+
+# -- losses -----------------------------------------------------------------------------------------------------------
+@family(aten.mse_loss.default, aten.smooth_l1_loss.default, aten.huber_loss.default)
+def _pointwise_loss(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    if (args[2] if len(args) > 2 else 1) == 0:
+        return _pointwise(mode, func, args, kwargs)
+    _broadcast([tuple(x.shape) for x in args[:2]])
+    return new(mode, (), args[0], _probe(func, args, kwargs))
+
+
+@family(aten.mse_loss_backward.default, aten.smooth_l1_loss_backward.default, aten.huber_loss_backward.default)
+def _pointwise_loss_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    return _pointwise(mode, func, args, kwargs)
+
+
+@family(aten.nll_loss_forward.default)
+def _nll_loss(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
+    x, target, weight, reduction, _ = args
+    if x.dim() not in (1, 2) or target.dtype is not torch.int64 or not equal_all(target.shape, x.shape[:-1]) or weight is not None:
+        raise Irregular
+    return new(mode, x.shape[:1] if reduction == 0 and x.dim() == 2 else (), x), new(mode, (), x)
+
+
+@family(aten.nll_loss_backward.default)
+def _nll_loss_backward(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    return new(mode, args[1].shape, args[1])

@@ -12,7 +12,7 @@ from minipt2.aot_autograd import aot_compile
 from minipt2.aot_autograd.compile import run_eagerly
 from minipt2.fake import FakeMode
 from minipt2.prims import expand
-from minipt2.prims.meta import (as_many, broadcast_shapes, contiguous_strides, dims_by_stride, elementwise_strides, is_channels_last, is_dense,
+from minipt2.prims.meta import (as_many, broadcast_shapes, contiguous_strides, dims_by_stride, is_channels_last, is_dense,
                                 slice_bounds, view_strides)
 from minipt2.shapes import ShapeEnv
 from minipt2.shapes.known import at_least, known, same, settled
