@@ -31,7 +31,7 @@ def replayed(fn, static=(), shown=0):
     def counted(args):
         runs.append(1)
         return fn(args)
-    return Replayed(counted, static, shown, "test", record), runs
+    return Replayed(counted, static, (), shown, "test", record), runs
 
 
 def double(args):

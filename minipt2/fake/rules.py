@@ -37,6 +37,18 @@ def rule(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     return put
 
 
+@rule(aten._fused_sdp_choice.default)
+def _attention_choice(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
+    """Which kernel eager's attention would run: the tensors' own device decides, which the fakes carry and their meta tensors do not."""
+    before = torch._C._meta_in_tls_dispatch_include()
+    with torch._C._DisableTorchDispatch(), torch._C._PreserveDispatchKeyGuard():
+        torch._C._set_meta_in_tls_dispatch_include(True)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            torch._C._set_meta_in_tls_dispatch_include(before)
+
+
 def handler_of(func: OpOverload) -> Rule:
     """How ``func`` is run on fake tensors."""
     rule = _rule_of(func)

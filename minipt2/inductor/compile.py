@@ -54,6 +54,7 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     if config.cuda_graphs and device.type == "cuda":
         inputs = [n for n in main.graph.nodes if n.op == "placeholder"]
         recipe.lasting = [i for i, n in enumerate(inputs) if n.meta.get("static")]
+        recipe.written = sorted(main.meta.get("mutated_inputs", {}).values())
         recipe.shown = _shown(main)
     call = start(recipe, name)
     if keep is not None:

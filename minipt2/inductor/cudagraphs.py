@@ -40,12 +40,14 @@ class NotRecorded(Exception):
 class Recording:
     """One recorded run. ``fixed``: (position, address) of inputs read in place; ``buffers``: (position, copy) of the others."""
 
-    def __init__(self, fn: Compiled, args: Sequence[Any], static: frozenset[int], shown: int, record: Record):
+    def __init__(self, fn: Compiled, args: Sequence[Any], static: frozenset[int], written: frozenset[int], shown: int, record: Record):
         self.stream = _stream()
         tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
         in_place = [i for i, a in tensors if i in static or a.untyped_storage().data_ptr() in _results]
         self.fixed = [(i, args[i].data_ptr()) for i in in_place]
         self.buffers = [(i, _copy(a)) for i, a in tensors if i not in in_place]
+        if moving := written.difference(in_place):
+            raise NotRecorded(f"it writes into input {min(moving)}, which lies elsewhere at each call")
         inputs = list(args)
         for i, buffer in self.buffers:
             inputs[i] = buffer
@@ -66,12 +68,12 @@ class Recording:
         if not isinstance(result, torch.Tensor):
             return result, None
         place = result.untyped_storage().data_ptr()
+        for i, value in enumerate(inputs):
+            if value is result:
+                return None, i
         for i, buffer in self.buffers:
             if place and buffer.untyped_storage().data_ptr() == place:
-                raise NotRecorded(f"it writes into input {i} or returns it, which lies elsewhere at each call")
-        for i, _ in self.fixed:
-            if inputs[i] is result:
-                return None, i
+                raise NotRecorded(f"it returns part of input {i}, which lies elsewhere at each call")
         return result, None
 
     @exercise("7.4")
@@ -104,12 +106,13 @@ class Recording:
 class Replayed:
     """``fn(args: list) -> list``, recorded at the second call for each tuple of sizes (integers among ``args``) and replayed from then on.
 
-    static: positions of parameters and buffers. shown: how many results, the first ones, are copied for the caller. name: for the log.
-    record: ``record(fn, inputs) -> (replay, results)``.
+    static: positions of parameters and buffers. written: of inputs that ``fn`` writes into. shown: how many results, the first ones, are
+    copied for the caller. name: for the log. record: ``record(fn, inputs) -> (replay, results)``.
     """
 
-    def __init__(self, fn: Compiled, static: Sequence[int], shown: int, name: str, record: Record | None = None):
-        self.fn, self.static, self.shown, self.name, self.record = fn, frozenset(static), shown, name, record
+    def __init__(self, fn: Compiled, static: Sequence[int], written: Sequence[int], shown: int, name: str, record: Record | None = None):
+        self.fn, self.static, self.written, self.shown = fn, frozenset(static), frozenset(written), shown
+        self.name, self.record = name, record
         self.recordings: dict[Hashable, list[Recording]] = {}
         self.lock = threading.Lock()
 
@@ -151,7 +154,7 @@ class Replayed:
             raise NotRecorded(f"results of {MOST_RECORDINGS} earlier calls are still held, or parameters moved as often")
         record = self.record or _recorder(args)
         try:
-            family.append(Recording(self.fn, args, self.static, self.shown, record))
+            family.append(Recording(self.fn, args, self.static, self.written, self.shown, record))
         except RuntimeError as error:
             raise NotRecorded(f"it cannot be recorded: {error}") from error
         trace.count("cudagraphs")

@@ -9,7 +9,7 @@ import itertools
 import linecache
 import operator
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Sequence
 
@@ -41,6 +41,8 @@ class Recipe:
     """With a prologue: the arguments that the wrapper takes, before the prologue's results."""
     lasting: list[int] | None = None
     """To be replayed as a CUDA graph: the wrapper's arguments that stay where they are; None: not to be replayed."""
+    written: list[int] = field(default_factory=list)
+    """With ``lasting``: the arguments that the graph writes into."""
     shown: int = 0
     """With ``lasting``: how many results are copied for the caller (``cudagraphs.Replayed``)."""
     triton: dict[str, Any] | None = None
@@ -70,7 +72,7 @@ def start(recipe: Recipe, name: str) -> Compiled:
     if recipe.triton is not None:
         call = triton_library.on_device(call, recipe.triton)
     if recipe.lasting is not None:
-        call = Replayed(call, recipe.lasting, recipe.shown, name)
+        call = Replayed(call, recipe.lasting, recipe.written, recipe.shown, name)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
 
 

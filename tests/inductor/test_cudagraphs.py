@@ -32,8 +32,8 @@ def record(fn, inputs):
     return replay, results
 
 
-def replayed(fn, static=(), shown=0):
-    return Replayed(fn, static, shown, "test", record)
+def replayed(fn, static=(), written=(), shown=0):
+    return Replayed(fn, static, written, shown, "test", record)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_written_parameters_and_buffers():
         args[0].mul_(2)
         return [args[0], args[0] + 1]
     buffer = torch.ones(2)
-    call = replayed(fn, static=[0])
+    call = replayed(fn, static=[0], written=[0])
     for _ in range(4):
         own, more = call([buffer])
         assert own is buffer and torch.equal(more, buffer + 1)
@@ -134,11 +134,21 @@ def test_written_inputs_are_not_recorded(told):
     def fn(args):
         args[0].add_(1)
         return [args[0]]
-    call = replayed(fn)
+    call = replayed(fn, written=[0])
     for _ in range(3):
         x = torch.zeros(2)
         assert call([x])[0] is x and x.tolist() == [1.0, 1.0]
     assert "input 0" in told[0]
+
+
+def test_an_input_that_is_saved_is_the_callers():
+    call = replayed(lambda args: [args[0] * 2, args[0]])
+    for k in range(4):
+        x = torch.full((2,), float(k))
+        y, saved = call([x])
+        assert saved is x and y[0] == 2 * k
+        del y
+    assert len(call.recordings[()]) == 1
 
 
 def test_sizes_have_recordings_of_their_own(told):
@@ -159,7 +169,7 @@ def test_nothing_and_numbers_are_results_too():
 def test_what_cannot_be_recorded_runs_and_says_why(told):
     def refuse(fn, inputs):
         raise RuntimeError("operation not permitted when stream is capturing")
-    call = Replayed(double, (), 0, "test", refuse)
+    call = Replayed(double, (), (), 0, "test", refuse)
     for _ in range(3):
         assert call([torch.ones(2)])[0][0] == 2
     assert len(told) == 2 and "not permitted" in told[0]
