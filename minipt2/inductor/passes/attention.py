@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import fx
 
 from ...prims.lazy import Graph
+from ...shapes.known import same
 
 DEEPEST_HEAD = 32
 """On a CPU the fused backward computes the scores again: with gradients it wins only over heads of so many channels."""
@@ -55,18 +56,35 @@ class _Attention:
 
 
 def fuse_attention(gm: fx.GraphModule) -> fx.GraphModule:
-    """``gm`` with its written-out attentions fused; ``gm`` itself where there is none."""
+    """``gm`` with its written-out attentions fused; ``gm`` itself where there is none.
+
+    Masks of attentions lie row-major then: for one that is expanded along its last dimension the operator would take its slow way.
+    """
     found = [a for node in gm.graph.nodes if _kind(node) == "softmax" and (a := _match(node)) and _applies(a)]
-    if not found:
+    expanded = [node for node in gm.graph.nodes if node.target is F.scaled_dot_product_attention and _expanded(_mask_of(node))]
+    if not found and not expanded:
         return gm
     graph, copies = Graph(), {}
     output = graph.graph_copy(gm.graph, copies)
     graph.output(output)
     for attention in found:
         _rewrite(graph, attention, copies)
+    for node in expanded:
+        mask = copies[_mask_of(node)]
+        with graph.inserting_before(copies[node]):
+            copies[node].replace_input_with(mask, _call(graph, copies[node], "contiguous", (mask,), {}))
     made = fx.GraphModule(gm, graph)
     made.meta.update(gm.meta)
     return made
+
+
+def _mask_of(node: fx.Node) -> Any:
+    return node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
+
+
+def _expanded(mask: Any) -> bool:
+    """Whether neighbours in ``mask``'s rows are one element."""
+    return isinstance(mask, fx.Node) and not same(_value(mask).shape[-1], 1) and same(_value(mask).stride()[-1], 0)
 
 
 # ------------------------------------------------------------------ recognising
@@ -278,5 +296,5 @@ def _mask(call: Callable[..., fx.Node], a: _Attention, copies: dict[fx.Node, fx.
         return mask, call("all", hidden, dim=-1, keepdim=True), math.nan if a.fill == -math.inf else call("mean", copies[a.v], -2, keepdim=True)
     if a.bias is None:
         return None, None, None
-    mask = copies[a.bias]
+    mask = call("contiguous", copies[a.bias]) if _expanded(a.bias) else copies[a.bias]
     return mask, call("all", call(torch.eq, mask, -math.inf), dim=-1, keepdim=True), math.nan

@@ -131,3 +131,16 @@ def test_a_mask_that_learns_is_left_alone():
 def test_deep_heads_are_fused_without_gradients_only():
     check(SPELLINGS["operators"], *heads(1, 2, 12, 64))
     check(SPELLINGS["operators"], *heads(1, 2, 12, 64, grad=True), expected=0)
+
+
+def test_masks_expanded_along_their_rows_are_laid_out():
+    """The operator computes all scores otherwise: it wants rows of neighbours."""
+    def operator(q, k, v, seen):
+        return F.scaled_dot_product_attention(q, k, v, seen.expand(2, 1, 12, 12))
+    q, k, v = heads(2, 3, 12, 8)
+    seen = torch.tensor([True, False]).repeat(6)[None, None, :, None]
+    check(operator, q, k, v, seen)
+    check(lambda q, k, v, bias: torch.softmax(q @ k.mT + bias.expand(2, 1, 12, 12), -1) @ v, q, k, v, torch.randn(1, 1, 12, 1))
+    minipt2.reset()
+    minipt2.compile(operator)(q, k, v, seen)
+    assert minipt2.counters()["kernels"] <= 3
