@@ -4,6 +4,7 @@
 of CPython's own suite from code that was taken apart and put together with a NOP before every instruction.
 """
 import glob
+import importlib
 import importlib.util
 import os
 import sys
@@ -11,16 +12,15 @@ import types
 import unittest
 import warnings
 
-FOLDER = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2, "minipt2", "dynamo", "bytecode")
+ROOT = os.path.join(os.path.dirname(__file__), *[os.pardir] * 2)
 
 
 def load_bytecode():
-    """The package by its path: ``import minipt2`` would import torch."""
-    if "bytecode" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("bytecode", os.path.join(FOLDER, "__init__.py"), submodule_search_locations=[FOLDER])
-        module = sys.modules["bytecode"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["bytecode"]
+    """The room alone: the packages it lies in stand empty, since ``import minipt2`` would import torch."""
+    for name in ("minipt2", "minipt2.dynamo"):
+        package = sys.modules[name] = types.ModuleType(name)
+        package.__path__ = [os.path.join(ROOT, *name.split("."))]
+    return importlib.import_module("minipt2.dynamo.bytecode")
 
 
 bytecode = load_bytecode()

@@ -65,14 +65,10 @@ def moved_to_gpu(module, x, dtype):
 def test_on_tensor_cores_all_are_moved_and_weights_too():
     net = nn.Sequential(nn.Conv2d(3, 16, 7), nn.ReLU(), nn.Conv2d(16, 16, 3))
     for dtype, tf32, moved in [(torch.bfloat16, False, True), (torch.float32, True, True), (torch.float32, False, False), (torch.float64, True, False)]:
-        before = torch.backends.cudnn.allow_tf32
-        torch.backends.cudnn.allow_tf32 = tf32
-        try:
+        with torch.backends.cudnn.flags(allow_tf32=tf32):
             gm = moved_to_gpu(net, torch.randn(1, 3, 32, 32), dtype)
             with config.patch(onednn=False):  # as for a GPU
                 choose_layouts(gm)
-        finally:
-            torch.backends.cudnn.allow_tf32 = before
         convolutions = [n for n in gm.graph.nodes if getattr(n.target, "name", "") == "convolution"]
         for n in convolutions:
             assert all((v.meta["val"].stride()[1] == 1) == moved for v in (n, n.args[0], n.args[1])), (dtype, tf32)
