@@ -123,7 +123,8 @@ class Plan:
 class Plans:
     """The plan for each tuple of sizes; the ones used last are kept."""
 
-    KEPT = 64
+    KEPT = 512
+    """A decoder whose cache grows comes by as many sizes as it writes tokens; a plan takes some kilobytes."""
 
     def __init__(self, make: Callable[..., Plan]):
         self._make = make
