@@ -212,7 +212,7 @@ class Writer:
             if i.op in NEEDS_NONZERO and not is_float(i.dtype):
                 self._flag(f"{self.arg(i.args[1], i.dtype)} == 0", BAD_DIVISOR)
             v = self.name()
-            self.line(f"const {VALUE[i.dtype]} {v} = {_bare(self.expression(i))};")
+            self.line(f"const {VALUE[i.dtype]} {v} = {index_text.bare(self.expression(i))};")
             self.scopes[-1][id] = v
 
     def expression(self, i: Instr) -> str:
@@ -257,7 +257,7 @@ class Writer:
         place = f"{name}[{self.index(index)}]"
         if mode is not None:
             value = C(dtype).op("add", load(place, dtype), value)
-        return [f"{place} = {_bare(store(value, dtype))};"]
+        return [f"{place} = {index_text.bare(store(value, dtype))};"]
 
     def store_target(self, i: Instr, deep: bool = False) -> Target:
         indirect = [int(n[1:]) for n in i.args[1].names() if n[0] == "i"]
@@ -305,15 +305,3 @@ class Writer:
             if i.op == "masked":
                 yield from self._walk(i.args[1].instrs)
             yield i
-
-
-def _bare(expr: str) -> str:
-    """Without the outer pair of parentheses."""
-    if not (expr.startswith("(") and expr.endswith(")")):
-        return expr
-    level = 0
-    for k, ch in enumerate(expr):
-        level += (ch == "(") - (ch == ")")
-        if level == 0 and k < len(expr) - 1:
-            return expr
-    return expr[1:-1]

@@ -1,4 +1,4 @@
-"""Index arithmetic of generated code: loops that are one, and indices as text.
+"""Index arithmetic of generated code: loops that are one, and indices as text; expressions without needless parentheses.
 
 Upstream: ``torch._inductor.sizevars.simplify_loops`` and ``codegen.common.ExprPrinter``.
 """
@@ -72,3 +72,15 @@ def _term(term: Any, name: Callable[[str], str], divide: str) -> str:
         raise NotImplementedError(f"index expression {term.expr}")
     by = size_text(term.k) if isinstance(term.k, int) or term.k.is_Symbol else f"({size_text(term.k)})"
     return f"(({text(term.arg, name, divide)}) {divide if isinstance(term, Quot) else '%'} {by})"
+
+
+def bare(expr: str) -> str:
+    """Without the outer pair of parentheses."""
+    if not (expr.startswith("(") and expr.endswith(")")):
+        return expr
+    level = 0
+    for k, ch in enumerate(expr):
+        level += (ch == "(") - (ch == ")")
+        if level == 0 and k < len(expr) - 1:
+            return expr
+    return expr[1:-1]

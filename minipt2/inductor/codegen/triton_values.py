@@ -161,7 +161,7 @@ class Body:
         special = getattr(self, f"_{i.op}", None)
         value = special(i) if special is not None else self.expression(i)
         name = self.name()
-        self.line(f"{name} = {bare(value)}")
+        self.line(f"{name} = {index_text.bare(value)}")
         self.scopes[-1][id] = name
 
     def dtype(self, a: Ref) -> torch.dtype:
@@ -261,9 +261,9 @@ class Body:
         value = store(value if VALUE[dtype] == VALUE[self.dtype(ref)] else cast(value, self.dtype(ref), dtype), dtype)
         place = self.place(name, index, along)
         if mode is None:
-            self.line(f"tl.store({place}, {bare(value)}" + (f", {mask})" if mask else ")"))
+            self.line(f"tl.store({place}, {index_text.bare(value)}" + (f", {mask})" if mask else ")"))
         else:
-            self.line(f'tl.atomic_add({place}, {bare(value)}' + (f", {mask}" if mask else "") + ', sem="relaxed")')
+            self.line(f'tl.atomic_add({place}, {index_text.bare(value)}' + (f", {mask}" if mask else "") + ', sem="relaxed")')
 
     def needs(self, i: Instr) -> list[int]:
         """Values that a store reads."""
@@ -323,15 +323,3 @@ class Body:
         self.scopes.pop()
         self.masks.pop()
         return f"tl.where({self.text(mask.id)}, {value}, {literal(other, i.dtype)})"
-
-
-def bare(expr: str) -> str:
-    """Without the outer pair of parentheses."""
-    if not (expr.startswith("(") and expr.endswith(")")):
-        return expr
-    level = 0
-    for k, ch in enumerate(expr):
-        level += (ch == "(") - (ch == ")")
-        if level == 0 and k < len(expr) - 1:
-            return expr
-    return expr[1:-1]
