@@ -3,6 +3,7 @@
 Upstream counterpart: ``torch._inductor.fx_passes`` and ``torch._inductor.freezing``.
 """
 from ...config import config
+from .align import align_products
 from .attention import fuse_attention
 from .bias import unfuse_bias
 from .bn_fold import fold_conv_bn
@@ -29,9 +30,9 @@ def _onednn(gm: object) -> None:
         fuse_convolutions(gm)
 
 
-INFERENCE_PASSES = (choose_layouts, _fold, _onednn, unfuse_bias)
+INFERENCE_PASSES = (choose_layouts, _fold, _onednn, unfuse_bias, align_products)
 """Run in this order when no gradient is wanted; ``split_static`` follows."""
-TRAINING_PASSES = (unfuse_bias,)
+TRAINING_PASSES = (unfuse_bias, align_products)
 """Run on a forward or a backward graph; ``choose_layouts`` ran before they were cut apart."""
 
-__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "choose_layouts", "fold_conv_bn", "fuse_attention", "fuse_convolutions", "split_static", "unfuse_bias"]
+__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "align_products", "choose_layouts", "fold_conv_bn", "fuse_attention", "fuse_convolutions", "split_static", "unfuse_bias"]
