@@ -20,6 +20,7 @@ from .runtime import Compiler, Plan, bind, report_fallback
 from .simplify import drop_dead, output_node
 from .sizes import Formulas, symbol_inputs
 from .twice import Again, draws_random_numbers
+from .unused import leave_out
 
 
 def aot_compile(gm: fx.GraphModule, example_inputs: Sequence[Any], **how: Any) -> Callable[..., tuple]:
@@ -151,21 +152,30 @@ def _plan_training(joint: Joint, fw_compiler: Compiler, bw_compiler: Compiler, p
     _allow_in_place(forward, joint.updates, kind)
     plan.forward = _compile(fw_compiler, forward, "forward")
     plan.backward_graph = backward
-    plan.compile_backward = lambda: compile_backward(bw_compiler, backward)
+    plan.compile_backward = lambda absent: compile_backward(bw_compiler, backward, absent)
     return plan
 
 
-def compile_backward(compiler: Compiler, gm: fx.GraphModule) -> Callable[[list], Sequence[Any]]:
-    """The forward has run already, so a backward that cannot be compiled runs as the graph it was."""
-    spare = Graph()
-    spare.output(spare.graph_copy(gm.graph, {}))
-    spare_module = LazyGraphModule(gm, spare)
+def compile_backward(compiler: Compiler, gm: fx.GraphModule, absent: tuple[int, ...] = ()) -> Callable[[list], Sequence[Any]]:
+    """A copy of ``gm`` compiled, without its ``absent`` inputs (``unused.leave_out``).
+
+    The forward has run already, so a backward that cannot be compiled runs as the graph it was.
+    """
+    def copy() -> fx.GraphModule:
+        graph = Graph()
+        graph.output(graph.graph_copy(gm.graph, {}))
+        module = LazyGraphModule(gm, graph)
+        module.meta = {**gm.meta, "absent": absent}
+        if absent:
+            leave_out(module, absent)
+        return module
+
     try:
         with _guards_settled(gm):
-            return _compile(compiler, gm, "backward")
+            return _compile(compiler, copy(), "backward")
     except Exception as error:
         _fall_back("backward graph", error)
-        return run_eagerly(spare_module)
+        return run_eagerly(copy())
 
 
 def _guards_settled(gm: fx.GraphModule) -> Any:

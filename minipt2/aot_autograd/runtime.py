@@ -35,6 +35,8 @@ def _keys(*names: str) -> torch._C.DispatchKeySet:
 # Excluded while compiled code runs: history, view tracking and version counting, casts (they are in the graph already).
 _ABOVE = _keys("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView", "AutocastCPU", "AutocastCUDA")
 Compiler = Callable[[fx.GraphModule, list], Callable[[list], Sequence[Any]]]
+MOST_BACKWARDS = 4
+"""Backwards of one graph, for different sets of outputs that no loss used; for more, the gradients of what was not used are zeros."""
 
 
 @dataclass
@@ -58,9 +60,10 @@ class Plan:
     """Values without gradient."""
     reach: list[int] = field(default_factory=list)
     """For each input, the tangents that its gradient depends on, as bits."""
-    compile_backward: Callable[[], Callable[[list], Sequence[Any]]] | None = None
+    compile_backward: Callable[[tuple[int, ...]], Callable[[list], Sequence[Any]]] | None = None
+    """``compile_backward(absent)``: the backward for calls in which no loss used some outputs, whose tangents ``absent`` are no inputs of it."""
     backward_graph: fx.GraphModule | None = None
-    """What ``compile_backward`` compiles, until it has."""
+    """What ``compile_backward`` compiles copies of."""
     repeatable: bool = False
     """Whether the captured graph may run a second time, and its values are the user's outputs."""
     again: Again | None = None
@@ -71,7 +74,7 @@ class Plan:
     """Inputs that the graph is right for only where they begin there in their storage."""
     numbers: list[int] = field(default_factory=list)
     """Inputs that are numbers: what the formulas above compute with, and the first inputs of the backward."""
-    _backward: Callable[[list], Sequence[Any]] | None = None
+    _backwards: dict[tuple[int, ...], Callable[[list], Sequence[Any]]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -79,21 +82,28 @@ class Plan:
         """Whether the values are the user's outputs as they are."""
         return not self.histories and self.outputs == [Output("value", i) for i in range(self.count)]
 
-    @property
-    def backward(self) -> Callable[[list], Sequence[Any]]:
-        """The compiled backward; compiled when first asked for."""
-        if self._backward is None:
+    def backward(self, inputs: list) -> Sequence[Any]:
+        """Run the backward on numbers, saved tensors and tangents (None for an output that was not used); compiled when first asked for."""
+        absent = tuple([k for k, x in enumerate(inputs) if x is None])
+        if absent and absent not in self._backwards and len(self._backwards) >= MOST_BACKWARDS:
+            numbers = self.numbers and inputs[:len(self.numbers)]
+            first = len(inputs) - len(self.tangents)
+            for k in absent:
+                inputs[k] = _zeros(evaluated(self.tangents[k - first][1], numbers) if numbers else self.tangents[k - first][1])
+            absent = ()
+        function = self._backwards.get(absent)
+        if function is None:
             with self._lock:
-                if self._backward is None:
-                    self._backward = self.compile_backward()
-                    self.compile_backward = self.backward_graph = None
-        return self._backward
+                function = self._backwards.get(absent)
+                if function is None:
+                    function = self._backwards[absent] = self.compile_backward(absent)
+        return function([x for x in inputs if x is not None] if absent else inputs)
 
     def __getstate__(self) -> dict[str, Any]:
-        functions = dict.fromkeys(("forward", "compile_backward", "again", "_backward", "_lock"))
-        return {**self.__dict__, **functions, "backward_graph": None}
+        functions = dict.fromkeys(("forward", "compile_backward", "again", "_lock"))
+        return {**self.__dict__, **functions, "backward_graph": None, "_backwards": {}}
 
-    def complete(self, forward: Callable[[list], Sequence[Any]], compile_backward: Callable[[], Any] | None) -> "Plan":
+    def complete(self, forward: Callable[[list], Sequence[Any]], compile_backward: Callable[[tuple[int, ...]], Any] | None) -> "Plan":
         """This plan, read from bytes, with its functions."""
         self.forward, self.compile_backward, self._lock = forward, compile_backward, threading.Lock()
         return self
@@ -209,7 +219,7 @@ class Compiled(torch.autograd.Function):
         del saved
         given = sum([1 << k for k, (i, _) in enumerate(plan.tangents) if tangents[i] is not None])
         inputs += [_tangent(tangents[i], evaluated(like, numbers) if numbers else like) for i, like in plan.tangents]
-        twice = torch.is_grad_enabled() and any(t.requires_grad for t in inputs[len(numbers):])
+        twice = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in inputs[len(numbers):])
         try:
             with torch._C._ExcludeDispatchKeyGuard(_ABOVE):
                 grads = plan.backward(inputs)
@@ -223,10 +233,10 @@ class Compiled(torch.autograd.Function):
         # <<< 3.5
 
 
-def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
-    """``given`` in the strides that the backward was compiled for, its memory holding its values; zeros where the output was not used."""
+def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor | None:
+    """``given`` in the strides that the backward was compiled for, its memory holding its values; None where the output was not used."""
     if given is None:
-        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
+        return None
     dense = given.layout is torch.strided
     if dense and same_layout(like.shape, given.stride(), like.stride()) and not (
             given.is_neg() or given.is_conj() or given._is_zerotensor()):
@@ -234,6 +244,10 @@ def _tangent(given: torch.Tensor | None, like: TensorMeta) -> torch.Tensor:
     given = given if dense else given.to_dense()
     with torch.no_grad():
         return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).copy_(given)
+
+
+def _zeros(like: TensorMeta) -> torch.Tensor:
+    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=like.device).zero_()
 
 
 def _misplaced(plan: Plan, args: tuple) -> bool:

@@ -1,7 +1,8 @@
 """What ``aot_autograd`` and ``inductor`` made of a captured graph, kept on disk: a second process neither traces nor generates code.
 
 One file per captured graph (its key: ``graph_key``, our sources, torch, the C toolchain) holds the plan of the run time, the recipe of the
-forward or inference graph, and the backward graph; a second file, written when the backward first runs, holds the backward's recipe.
+forward or inference graph, and the backward graph; a second file, written when the backward first runs, holds the backward's recipe
+(another one, that of a backward for losses which leave some outputs out).
 A file that is missing, damaged, or of something that only this process knows is made again.
 Upstream: ``torch._functorch._aot_autograd.autograd_cache`` (``AOTAutogradCache``).
 """
@@ -68,14 +69,16 @@ class _Entry:
         return plan
 
     def compiler(self, kind: str, inference: bool = False) -> Callable[[fx.GraphModule, list], Function]:
-        compile_graph = functools.partial(inductor.compile_graph, inference=inference, name=f"{self.name}_{kind}")
-        return config.bind(functools.partial(compile_graph, keep=functools.partial(self.keep, kind)))
+        def compile_graph(gm: fx.GraphModule, inputs: list) -> Function:
+            keep = functools.partial(self.keep, _part(kind, gm.meta.get("absent")))
+            return inductor.compile_graph(gm, inputs, inference=inference, name=f"{self.name}_{kind}", keep=keep)
+        return config.bind(compile_graph)
 
-    def keep(self, kind: str, recipe: inductor.Recipe) -> None:
-        if kind == "backward":
-            self.write("backward", lambda: recipe)
+    def keep(self, part: str, recipe: inductor.Recipe) -> None:
+        if part.startswith("backward"):
+            self.write(part, lambda: recipe)
         elif self.key is not None:
-            self.recipes[kind] = recipe
+            self.recipes[part] = recipe
 
     def write(self, part: str, content: Callable[[], Any]) -> bytes | None:
         """The bytes of the file, None where there is none."""
@@ -117,10 +120,15 @@ class _Entry:
         hints = {name: symbol.node.hint for name, symbol in self.symbols.items()}
         return all(portable.number(fact, hints) for fact in facts) and all([bool(portable.number(fact, self.symbols)) for fact in facts])
 
-    def backward(self, graph: bytes) -> Function:
-        """From the second file; from the graph where no process got that far."""
-        found = self.attempt("backward", lambda data: inductor.load(portable.loads(data, self.symbols), f"{self.name}_backward"))
-        return found or compile_backward(self.compiler("backward"), portable.loads(graph, self.symbols))
+    def backward(self, graph: bytes, absent: tuple[int, ...]) -> Function:
+        """From a file of its own; from the graph where no process got that far."""
+        found = self.attempt(_part("backward", absent), lambda data: inductor.load(portable.loads(data, self.symbols), f"{self.name}_backward"))
+        return found or compile_backward(self.compiler("backward"), portable.loads(graph, self.symbols), absent)
+
+
+def _part(kind: str, absent: tuple[int, ...] | None) -> str:
+    """How the file of a recipe ends. ``absent``: the tangents that a backward does without."""
+    return f"{kind}_{cache.digest(*map(str, absent))[:16]}" if absent else kind
 
 
 def _decompose(gm: fx.GraphModule) -> fx.GraphModule:

@@ -1,0 +1,128 @@
+"""Backwards of calls some of whose outputs no loss used."""
+import pytest
+import torch
+from torch import nn
+
+import minipt2
+from minipt2.aot_autograd import runtime
+from minipt2.config import config
+from minipt2.trace import subscribe
+
+
+@pytest.fixture(autouse=True)
+def raise_faults():
+    with config.patch(raise_internal_errors=True):
+        yield
+
+
+def gradients(fn, args, use):
+    """Gradients of all inputs for the loss that sums the outputs whose numbers are in ``use``."""
+    leaves = [a.detach().clone().requires_grad_() for a in args]
+    outs = fn(*leaves)
+    sum((outs[i] * (i + 2)).sum() for i in use).backward()
+    return [a.grad for a in leaves]
+
+
+def check(fn, *args, uses, backend="inductor"):
+    """Gradients as eager's, None where eager has None; each set of used outputs in turn, and again. Returns how many backwards were compiled."""
+    compiled, graphs = minipt2.compile(fn, backend=backend), []
+    unsubscribe = subscribe(lambda stage, name, payload: graphs.append(payload) if name == "backward" else None, "aot")
+    for use in [*uses, *uses]:
+        for got, want in zip(gradients(compiled, args, use), gradients(fn, args, use), strict=True):
+            assert (got is None) == (want is None)
+            if want is not None:
+                torch.testing.assert_close(got, want)
+    unsubscribe()
+    return graphs
+
+
+def block(x, w):
+    k = x @ w
+    return (k.sin() @ w.t()).tanh(), k.view(2, 2, -1).transpose(0, 1), k * 2
+
+
+def test_each_set_of_used_outputs_has_a_backward():
+    graphs = check(block, torch.randn(4, 3), torch.randn(3, 6), uses=[(0,), (0, 1), (0, 1, 2), (2,)])
+    inputs = [len([n for n in g.graph.nodes if n.op == "placeholder"]) for g in graphs]
+    assert [n - inputs[2] for n in inputs] == [-2, -1, 0, -2]
+
+
+def test_no_zeros_are_made_where_nothing_reads_them():
+    graphs = check(block, torch.randn(4, 3), torch.randn(3, 6), uses=[(0,)])
+    assert not [n for n in graphs[0].graph.nodes if getattr(n.target, "name", "") == "full"]
+
+
+def test_more_sets_than_are_kept_get_zeros(monkeypatch):
+    monkeypatch.setattr(runtime, "MOST_BACKWARDS", 1)
+    graphs = check(block, torch.randn(4, 3), torch.randn(3, 6), uses=[(0,), (1,), (2,)])
+    assert len(graphs) == 2
+
+
+def test_gradients_that_depend_on_nothing_used_are_none():
+    check(lambda x, y: (x * 2, y.exp(), x - y), torch.randn(3), torch.randn(3), uses=[(0,), (1,), (2,), (0, 1)])
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x, y: (torch.cat([x, y]), torch.stack([x, y]).cumsum(0), x * y),
+    lambda x, y: (torch.where(x > 0, x, y), x.flip(0), (x - y).abs()),
+    lambda x, y: (torch.max(x, y), torch.nn.functional.pad(x, (1, 1)), y.gather(0, torch.tensor([0, 2, 1]))),
+    lambda x, y: (x.repeat(2, 1) @ torch.outer(y, x), torch.softmax(y, 0), y.to(torch.float64).sum()),
+])
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_operators(fn, backend):
+    check(fn, torch.randn(3), torch.randn(3), uses=[(0,), (1,), (2,), (1, 2)], backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager"])
+def test_infinities_that_zeros_would_have_met_leave_no_trace(backend):
+    """The second output's derivative is infinite: zeros times it would be NaN."""
+    check(lambda x: (x * 2, x.sqrt()), torch.zeros(3), uses=[(0,)], backend=backend)
+
+
+def test_other_backends():
+    for backend in ("aot_eager", "numpy"):
+        check(block, torch.randn(4, 3), torch.randn(3, 6), uses=[(0,), (1, 2)], backend=backend)
+
+
+def test_a_module_with_keys_and_values():
+    class Attention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.qkv, self.out = nn.Linear(8, 24), nn.Linear(8, 8)
+
+        def forward(self, x):
+            q, k, v = (t.view(2, 4, 2, 4).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+            return self.out(nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 4, 8)), k, v
+
+    model = Attention()
+    state = [p for _, p in model.named_parameters()]
+
+    def steps(call):
+        found = []
+        for use in ((0,), (0, 1), (0,)):
+            model.zero_grad()
+            outs = call(torch.ones(2, 4, 8))
+            sum(outs[i].pow(2).sum() for i in use).backward()
+            found += [p.grad.clone() for p in state]
+        return found
+    torch.testing.assert_close(steps(minipt2.compile(model)), steps(model))
+
+
+def test_sizes_that_vary():
+    compiled = minipt2.compile(block, dynamic=True)
+    for n in (4, 6, 10):
+        args = torch.randn(n, 3), torch.randn(3, 2 * n)
+        torch.testing.assert_close(gradients(compiled, args, (0,)), gradients(block, args, (0,)))
+
+
+def test_kept_on_disk(tmp_path):
+    """A second process (here: after reset) finds each backward in its file."""
+    args = torch.randn(4, 3), torch.randn(3, 6)
+    with config.patch(disk_cache=True, cache_dir=str(tmp_path)):
+        for _ in range(2):
+            minipt2.reset()
+            compiled = minipt2.compile(block)
+            for use in ((0,), (0, 1, 2)):
+                torch.testing.assert_close(gradients(compiled, args, use), gradients(block, args, use))
+        assert minipt2.counters()["plans_reused"] == 1
+        assert len(list(tmp_path.rglob("*.backward*"))) == 2
