@@ -45,7 +45,10 @@ class Config:
     triton_interpret: bool = False
     """Run CPU tensors through the GPU's code generator and Triton's interpreter (tests; slow)."""
     max_autotune: bool = False
-    """Time several block sizes of every Triton kernel and take the fastest (``mode="max-autotune"``)."""
+    """Time several block sizes of every Triton kernel, and Triton templates against the library's matrix products and convolutions, and take the
+    fastest (``mode="max-autotune"``)."""
+    coordinate_descent: bool = False
+    """With ``max_autotune``: go on from the fastest configuration to faster neighbours (longer compile)."""
     verify_ir: bool = False
     """Check IR invariants between passes (tests)."""
     max_fusion_size: int = 64

@@ -148,7 +148,7 @@ def _generate(gm: fx.GraphModule, name: str, device: torch.device) -> tuple[dict
     program.name = name
     trace.artifact("ir", name, lambda: "\n\n".join(map(str, program.buffers)))
     with trace.span("scheduling"):
-        plan = schedule(program, GPU if _on_triton(device) else CPU)
+        plan = schedule(program, GPU if _on_triton(device) else CPU, _chooser(device))
     trace.artifact("schedule", name, plan)
     with trace.span("code generation"):
         written, code = (_triton if _on_triton(device) else _c)(plan, name, device)
@@ -167,17 +167,30 @@ def _c(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSourc
 
 def _triton(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSource, dict[str, Any]]:
     from .codegen import triton, triton_wrapper
-    source = triton.generate(plan, hardware(device) if device.type == "cuda" else TINY)
+    hw = hardware(device) if device.type == "cuda" else TINY
+    source = triton.generate(plan, hw, _tuner(hw, device))
     written, table = triton_wrapper.generate(plan, source, name, str(device))
     return written, dict(c=[], kernels=len(source.launches), triton=table)
 
 
 def _tuner(hw: Hw, device: torch.device) -> Callable[..., Any] | None:
     """What finds block sizes by measuring, where that is wanted and there is something to measure on."""
-    if not config.max_autotune or device.type != "cuda" or not torch.cuda.is_available():
+    if not _measures(device):
         return None
     from .autotune import tuned
     return lambda plans, schedule: tuned(plans, schedule, hw, device)
+
+
+def _chooser(device: torch.device) -> Callable[..., Any] | None:
+    """What finds the contractions that are faster as templates, likewise."""
+    if not _measures(device):
+        return None
+    from .autotune import choose
+    return lambda candidates, schedule: choose(candidates, schedule, hardware(device), device)
+
+
+def _measures(device: torch.device) -> bool:
+    return config.max_autotune and device.type == "cuda" and torch.cuda.is_available()
 
 
 def _constants(gm: fx.GraphModule, constants: Sequence[Any]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -59,6 +59,14 @@ def _welford(mean: Any, m2: Any, count: Any, axis: int) -> tuple[Any, ...]:
     return _block(merged.squeeze(axis), mean), _block(squares, m2), _block(total.squeeze(axis), count)
 
 
+def dot(u: Any, v: Any, acc: Any, **precision: Any) -> Any:
+    """``tl.dot`` of whatever the interpreter holds as bits: it multiplies those of bfloat16 as integers."""
+    import triton.language as tl
+    if u.dtype == tl.bfloat16:
+        u, v = u.to(tl.float32), v.to(tl.float32)
+    return tl.dot(u, v, acc, **precision)
+
+
 FAST = {"nan_max": _lanes(np.max), "nan_min": _lanes(np.min), "product": _lanes(np.prod), "welford": _welford}
 """Reductions with a function of their own: the interpreter would call it once for each element."""
 
@@ -109,10 +117,10 @@ def _define(program: dict[str, Any]) -> Any:
     """The kernel as a function that Triton interprets."""
     import triton
     import triton.language as tl
-    text = f"{helpers(program['text'])}\n{program['text']}"
+    text = f"{helpers(program['text'])}\n{program['text']}".replace("tl.dot(", "dot(")
     file = f"<minipt2 {program['name']}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-    namespace = {"triton": triton, "tl": tl, "libdevice": Libdevice()}
+    namespace = {"triton": triton, "tl": tl, "libdevice": Libdevice(), "dot": dot}
     exec(compile(text, file, "exec"), namespace)
     namespace.update(FAST)
     return namespace[program["name"]]

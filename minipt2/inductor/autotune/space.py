@@ -60,7 +60,7 @@ def _second(c: Blocks, plan: Plan) -> int:
 
 
 def _around(guess: Blocks, plan: Plan) -> Iterator[Blocks]:
-    x_most = power(plan.outer[-1][1] if guess.y or plan.column else plan.rows) if plan.outer else 1
+    x_most = _most_x(guess, plan)
     y_most = power(plan.rows // plan.outer[-1][1]) if guess.y else 0
     row = power(plan.length) if plan.inner else 0
     xs = {max(min(int(guess.x * f), x_most), 1) for f in (0.25, 0.5, 1, 2, 4)}
@@ -70,6 +70,25 @@ def _around(guess: Blocks, plan: Plan) -> Iterator[Blocks]:
     for x, y, r, w in itertools.product(xs, ys, rs, warps):
         for stages in (1, 3) if r and r < plan.length else (1,):
             yield replace(guess, x=x, y=y, r=r, warps=w, stages=stages)
+
+
+def neighbours(c: Blocks, plan: Plan, hw: Hw) -> list[Blocks]:
+    """Configurations that differ from ``c`` in one coordinate, by a factor of two or one step of it."""
+    steps = [dict(x=c.x // 2), dict(x=c.x * 2), dict(warps=c.warps // 2), dict(warps=c.warps * 2)]
+    if c.y:
+        steps += [dict(y=c.y // 2), dict(y=c.y * 2)]
+    if c.r:
+        steps += [dict(r=c.r // 2), dict(r=c.r * 2)]
+        steps += [dict(stages=s) for s in (c.stages - 1, c.stages + 1) if c.r < plan.length and 1 <= s <= 5]
+    most = replace(c, x=_most_x(c, plan), y=power(plan.rows // plan.outer[-1][1]) if c.y else 0, r=power(plan.length) if plan.inner else 0)
+    near = [replace(c, **step) for step in steps]
+    return [n for n in near if 1 <= n.x <= most.x and n.warps >= 1 and (not c.y or 1 <= n.y <= most.y) and (not c.r or 1 <= n.r <= most.r)
+            and launchable(n, plan, hw)]
+
+
+def _most_x(c: Blocks, plan: Plan) -> int:
+    """The power of two that holds the loop along x."""
+    return power(plan.outer[-1][1] if c.y or plan.column else plan.rows) if plan.outer else 1
 
 
 def _distance(a: Blocks, b: Blocks) -> float:

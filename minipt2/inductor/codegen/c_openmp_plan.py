@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Mapping
 
 import sympy
 
@@ -180,6 +180,14 @@ def _params(instrs: list[Instr], schedule: Schedule) -> tuple[list[Param], dict[
         counts[kind] += 1
     names = {n: params[twin.get(n, n)].name for n in loads + stores}
     return list(params.values()), names
+
+
+def rename_buffers(instrs: list[Instr], variables: Mapping[str, str], schedule: Schedule) -> tuple[list[Instr], list[Param]]:
+    """``instrs`` over other loop variables, with pointer arguments for buffers."""
+    mapping = {v: Index.var(new) for v, new in variables.items()}
+    instrs = list(map_indices(instrs, lambda e: e.subs(mapping, {})))
+    params, names = _params(instrs, schedule)
+    return [_rename(i, names) for i in instrs], params
 
 
 def _rename(i: Instr, names: dict[str, str]) -> Instr:

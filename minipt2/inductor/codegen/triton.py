@@ -17,10 +17,12 @@ from ... import trace
 from ..hardware import Hw
 from ..ir import Instr
 from ..scheduler.kernels import Kernel, Schedule
+from ..scheduler.templates import Template
 from .c_openmp_plan import Param, Plan, make_plan
 from .triton_blocks import Blocks, choose
 from .triton_ops import STORAGE, cast
 from .triton_reduce import accumulator
+from .triton_template import TemplateWriter, template_plan
 from .triton_values import Axis, Body
 
 
@@ -79,11 +81,12 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
     source = TritonSource()
     known: dict[Program, int] = {}
     names: set[str] = set()
-    plans = [make_plan(step, schedule) for step in schedule.kernels]
-    chosen = tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]
-    for step, plan, blocks in zip(schedule.kernels, plans, chosen):
-        launch = Launch([p.buffer for p in plan.params], [])
-        for body in bodies(plan, blocks):
+    plans = [make_plan(step, schedule) for step in schedule.kernels if not isinstance(step, Template)]
+    chosen = iter(zip(plans, tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]))
+    for step in schedule.kernels:
+        written = [template(step, schedule)] if isinstance(step, Template) else bodies(*next(chosen))
+        launch = Launch([p.buffer for p in written[0].plan.params], [])
+        for body in written:
             program = program_of(body, schedule)
             if program not in known:
                 known[program] = len(source.programs)
@@ -104,13 +107,18 @@ def bodies(plan: Plan, blocks: Blocks) -> list["Writer"]:
     return [Part(plan, blocks).write(), Final(plan, blocks).write()]
 
 
+def template(step: Template, schedule: Schedule) -> TemplateWriter:
+    """A contraction with the loops after it, in the tiles chosen for it."""
+    return TemplateWriter(template_plan(step, schedule), step.tile).write()
+
+
 def variant(plan: Plan, blocks: Blocks, schedule: Schedule) -> tuple[Program, tuple[int, int], bool]:
     """A kernel with other blocks, to be raced: (program, grid, whether it takes error flags)."""
     body = Writer(plan, blocks).write()
     return program_of(body, schedule), body.grid, body.checks
 
 
-def program_of(body: "Writer", schedule: Schedule) -> Program:
+def program_of(body: "Writer | TemplateWriter", schedule: Schedule) -> Program:
     """The program ``kernel`` of a body, without comments."""
     inputs = {b.name for b in schedule.program.inputs}
     # inputs that are written may begin anywhere (others are copied where they are not aligned)
@@ -126,7 +134,7 @@ def kernel(plan: Plan, blocks: Blocks, name: str = "kernel") -> str:
     return define(name, None, Writer(plan, blocks).write())
 
 
-def define(name: str, step: Kernel | None, body: "Writer") -> str:
+def define(name: str, step: Kernel | None, body: "Writer | TemplateWriter") -> str:
     """The function's text, below what it computes and the user's lines it came from."""
     params = [p.name for p in body.params] + list(body.work) + ["err"] * body.checks
     return f"@triton.jit\ndef {name}({', '.join(params)}):\n{comment(step) if step is not None else ''}{body.statements}\n"

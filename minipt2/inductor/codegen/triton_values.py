@@ -107,6 +107,10 @@ class Body:
         self.line(f"{a.name} = {begin}tl.arange(0, {a.constant}){a.place}" + (wide if not begin else ""))
         if a.masked:
             self.line(f"{a.name}mask = {a.name} < {a.length}")
+        self.variables(a)
+
+    def variables(self, a: Axis) -> None:
+        """The loop variables that ``a`` is made of, those that are used alone."""
         if len(a.vars) < 2:
             return
         used = {n for i in self.by_id.values() for e in i.args if isinstance(e, Index)

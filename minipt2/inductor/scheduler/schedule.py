@@ -1,18 +1,20 @@
 """``schedule``: the stages of the scheduler, in order.
 
-dead code -> nodes with affine indices -> cheap ones inlined -> dependencies -> fusion -> recomputation -> small updates side by side -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
+dead code -> nodes with affine indices -> cheap ones inlined -> dependencies -> fusion -> recomputation -> small updates side by side -> templates -> flat bodies -> memory plan. Upstream: ``torch._inductor.scheduler.Scheduler``.
 """
 from __future__ import annotations
 
 import heapq
 import itertools
 from collections import Counter, defaultdict
+from typing import Any, Collection
 
 from ... import trace
 from ...config import config
 from ..ir import Computed, Extern, Program
 from ..sizes import use
 from .beside import side_by_side
+from .contraction import Contraction
 from .flat import flatten
 from .fusion import Group, fuse
 from .graph import Order, dependencies, live_steps
@@ -21,15 +23,16 @@ from .memory import plan_memory
 from .nodes import make_node
 from .policy import CPU, Policy
 from .recompute import inline_cheap, recompute
+from .templates import Choose, Contractor, template
 
 
-def schedule(program: Program, policy: Policy = CPU) -> Schedule:
-    """Order and fuse the loop nests of ``program``, as suits the kind of device, and plan its memory."""
+def schedule(program: Program, policy: Policy = CPU, choose: Choose | None = None) -> Schedule:
+    """Order and fuse the loop nests of ``program``, as suits the kind of device, and plan its memory. ``choose``: which contractions become templates."""
     with use(program.hints):
-        return _schedule(program, policy)
+        return _schedule(program, policy, choose)
 
 
-def _schedule(program: Program, policy: Policy) -> Schedule:
+def _schedule(program: Program, policy: Policy, choose: Choose | None) -> Schedule:
     steps = live_steps(program)
     buffers = program.by_name()
     fresh = itertools.count()
@@ -49,7 +52,11 @@ def _schedule(program: Program, policy: Policy) -> Schedule:
         groups = recompute(fuse(groups), kept, writers)
         groups = side_by_side(groups, frozenset(b.name for b in program.inputs), _removed(kept, groups))
     removed = _removed(kept, groups)
-    ordered = _steps(graph, steps, groups, removed)
+    templates: dict[int, tuple[Contraction, Any]] = {}
+    if choose is not None:
+        groups, templates = Contractor(program, steps, graph, fresh, policy, buffers).contract(groups, removed, choose)
+        removed = _removed(_kept(program, steps, {c.extern.name for c, _ in templates.values()}), groups)
+    ordered = _steps(graph, steps, groups, removed, templates)
     result = Schedule(program, ordered, buffers, removed)
     result.plan = plan_memory(result)
     result.frees = _frees(result)
@@ -57,13 +64,16 @@ def _schedule(program: Program, policy: Policy) -> Schedule:
     return result
 
 
-def _steps(graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str]) -> list[Kernel | Extern]:
+def _steps(graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str],
+           templates: dict[int, tuple[Contraction, Any]]) -> list[Kernel | Extern]:
     """Groups as kernels and extern calls, in order; what turned out to make nothing is left out."""
     fused = {g.unit: g for g in groups}
     ordered: list[Kernel | Extern] = []
     for u in _late_order(graph):
         g = fused.get(u)
-        if g is not None:
+        if g is not None and u in templates:
+            ordered.append(template(g, templates[u][0], removed, templates[u][1]))
+        elif g is not None:
             flat = flatten(g.nodes, g.domain, removed)
             ordered += [Kernel(g, flat)] if flat.instrs else []
         elif steps[u].name not in removed:
@@ -91,12 +101,13 @@ def _late_order(graph: Order) -> list[int]:
     return order
 
 
-def _kept(program: Program, steps: list[Computed | Extern]) -> frozenset[str]:
-    """Buffers that must lie in memory: graph inputs and outputs, constants, whatever extern calls touch or scatters add to."""
+def _kept(program: Program, steps: list[Computed | Extern], templates: Collection[str] = ()) -> frozenset[str]:
+    """Buffers that must lie in memory: graph inputs and outputs, constants, whatever extern calls touch or scatters add to; what becomes
+    one of ``templates`` reads its operands there."""
     names = {o.ref.buffer for o in program.outputs if o.ref is not None} | {b.name for b in (*program.inputs, *program.constants)}
     for s in steps:
         if isinstance(s, Extern):
-            names |= s.reads() | s.writes() if s.target != "alloc" else set()
+            names |= set() if s.target == "alloc" else s.reads() if s.name in templates else s.reads() | s.writes()
         else:
             names |= {name for name, _, mode in s.body.stores() if mode is not None}
     return frozenset(names)

@@ -1,0 +1,88 @@
+"""Kernels of one race on the GPU: memory for their operands, launches, times with a cold cache.
+
+Upstream: ``torch._inductor.runtime.benchmarking`` and ``autotune_process.TensorMeta``.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import torch
+
+from ...errors import BackendError
+from ..codegen.triton import Program
+from ..hardware import Hw
+from ..ir import Layout
+from ..scheduler.memory import storage_bytes
+from ..triton_library import FLAGS, cuda, freeze, loaded, told
+
+TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float32: 1e-3, torch.float64: 1e-8}
+"""Sums in another order differ by less than so much of the largest value."""
+
+
+@contextlib.contextmanager
+def on_gpu(device: torch.device) -> Iterator[None]:
+    """``device`` is the current one, and nothing is recorded for a backward."""
+    with torch.cuda.device(device), torch.no_grad():
+        yield
+
+
+class Bench:
+    """``buffers``: storage by name, of random numbers, or zeros where integers may be indices."""
+
+    def __init__(self, layouts: Mapping[str, Layout], hw: Hw, device: torch.device):
+        self.device = device
+        numbers = torch.Generator(device).manual_seed(0)  # the user's random numbers go on where they were
+        self.buffers = {name: _filled(storage_bytes(layout), layout.dtype, numbers) for name, layout in layouts.items()}
+        self.flags = torch.zeros(FLAGS, dtype=torch.int32, pin_memory=True)
+        self.flush = torch.empty(4 * hw.cache, dtype=torch.uint8, device=device)
+
+    def launch(self, program: Program, made: Any, names: Sequence[str], grid: tuple[int, int], checks: bool) -> None:
+        """``made``: the future of the machine code. Raises RuntimeError for a kernel that does not compile or launch."""
+        try:
+            binary = made.result()
+        except BackendError as error:
+            raise RuntimeError(str(error)) from error
+        function, threads, shared = loaded(self.device.index or 0, *freeze(binary))
+        places = [ctypes.c_void_p(self.buffers[n].data_ptr()) for n in names]
+        places += [ctypes.c_void_p(self.flags.data_ptr())] * checks + [ctypes.c_void_p()] * 2
+        args = (ctypes.c_void_p * len(places))(*[ctypes.cast(ctypes.pointer(p), ctypes.c_void_p) for p in places])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        x, y = grid
+        told(cuda().cuLaunchKernel(ctypes.c_void_p(function), x, y, 1, threads, 1, 1, shared, stream, args, None), program.name)
+
+    def time(self, run: Callable[[], Any]) -> float:
+        """Seconds of one ``run`` with a cold cache. Emptying it takes the GPU long enough for the host to launch what follows."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        self.flush.zero_()
+        begin.record()
+        run()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
+
+    def taken(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Copies of buffers, to compare with or to put back."""
+        return {n: self.buffers[n].clone() for n in names}
+
+    def give_back(self, copies: Mapping[str, torch.Tensor]) -> None:
+        for name, copy in copies.items():
+            self.buffers[name].copy_(copy)
+
+    def agrees(self, wanted: Mapping[str, torch.Tensor]) -> bool:
+        return all(close(self.buffers[name], copy) for name, copy in wanted.items())
+
+
+def _filled(nbytes: int, dtype: torch.dtype, numbers: torch.Generator) -> torch.Tensor:
+    buffer = torch.zeros(nbytes // dtype.itemsize, dtype=dtype, device=numbers.device)
+    return buffer.normal_(generator=numbers) if dtype.is_floating_point else buffer
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Equal up to the order of sums; NaN equals NaN."""
+    if not found.dtype.is_floating_point:
+        return torch.equal(found, wanted)
+    a, b = found.float(), wanted.float()
+    most = b.nan_to_num(0, 0, 0).abs().max().item() if b.numel() else 0.0
+    return torch.allclose(a, b, rtol=0, atol=TOLERANCE.get(found.dtype, 5e-2) * max(most, 1e-30), equal_nan=True)

@@ -1,0 +1,104 @@
+"""The search space of a template: tiles that fit the GPU, in the order in which a model of it expects them to be fast.
+
+=============  ==================================  ==========================================================================
+what varies    values                              bound
+=============  ==================================  ==========================================================================
+m, n           16 to 256, powers of two            the power of two that holds the product's rows, columns; 2**15 elements
+k              32, 64, 128                         the power of two that holds k (of one tap, for a convolution), at least 16
+warps          4, 8                                ``HELD`` elements of the accumulator a thread, so that it does not spill
+stages         2 to 5                              shared memory: every stage holds a block of both operands
+group          8 rows of tiles in a band           varied by coordinate descent only
+=============  ==================================  ==========================================================================
+
+The model counts, for the tiles that the busiest SM gets: the products it makes against the tensor cores' rate, the bytes it loads against the
+L2 cache's, a start of every wave. It only orders: what is tried is measured. Upstream: ``torch._inductor.template_heuristics.triton``.
+"""
+from __future__ import annotations
+
+import itertools
+from math import prod
+from typing import Iterator
+
+import torch
+
+from ..codegen.triton_blocks import power
+from ..codegen.triton_template import GROUP, Tile, tf32_allowed
+from ..hardware import Hw
+from ..scheduler.contraction import Contraction
+
+MOST = 20
+"""Tiles tried of one template."""
+PER_SHAPE = 3
+"""Of one m x n, so that the space is not all of one shape."""
+HELD = 128
+"""Elements of the accumulator in a thread's 255 registers."""
+LARGEST = 1 << 15
+SIDES, DEPTHS, WARPS, STAGES = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5)
+RESERVED = 1 << 10
+"""Shared memory that the compiler takes besides."""
+CACHE_RATE = 100.0
+"""Bytes that an SM reads from the L2 cache in a nanosecond."""
+START = 2000.0
+"""Nanoseconds until a program's first operands are there, and for its stores."""
+
+
+def tiles(c: Contraction, hw: Hw) -> list[Tile]:
+    """At most ``MOST`` tiles that launch on ``hw``, those first that should be fastest."""
+    if c.a.dtype is torch.float32 and not tf32_allowed(c):
+        return []  # without tensor cores no template has ever beaten the library
+    ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, t.stages))
+    seen: dict[tuple[int, int], int] = {}
+    kept = []
+    for t in ranked:
+        seen[t.m, t.n] = seen.get((t.m, t.n), 0) + 1
+        if seen[t.m, t.n] <= PER_SHAPE:
+            kept.append(t)
+    return kept[:MOST]
+
+
+def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
+    rows, columns = (max(power(n), 16) for n in c.sizes[1:])
+    depth = max(power(c.k), 16)
+    for m, n, k, warps, stages in itertools.product(SIDES, SIDES, {min(k, depth) for k in DEPTHS}, WARPS, STAGES):
+        t = Tile(m, n, k, warps, stages)
+        if m <= rows and n <= columns and launchable(t, c, hw):
+            yield t
+
+
+def launchable(t: Tile, c: Contraction, hw: Hw) -> bool:
+    """Whether ``hw`` has the shared memory and the registers for ``t``, and there is work for every stage and warp."""
+    held = t.m * t.n / (hw.warp * t.warps)
+    steps = -(-c.k // t.k) * (c.depth // c.k)
+    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and _shared(t, c) <= hw.shared and t.stages <= max(steps, 2) and t.k >= 16
+            and min(t.m, t.n) >= 16 and t.warps * hw.warp <= 1024 and c.sizes[0] <= 65535)
+
+
+def _shared(t: Tile, c: Contraction) -> int:
+    return t.stages * (t.m + t.n) * t.k * c.a.dtype.itemsize + RESERVED
+
+
+def expected(t: Tile, c: Contraction, hw: Hw) -> float:
+    """Nanoseconds of the busiest SM, roughly."""
+    item = c.a.dtype.itemsize
+    rate = 3750.0 if hw.capability >= 90 else 1400.0  # products a nanosecond of one SM, in half precision
+    if t.m < 64:
+        rate /= 2  # a warp group multiplies 64 rows at a time
+    programs = c.sizes[0] * prod(-(-n // side) for n, side in zip(c.sizes[1:], (t.m, t.n)))
+    registers = hw.warp * t.warps * min(t.m * t.n // (hw.warp * t.warps) + 64, 255)
+    resident = max(1, min(hw.shared // _shared(t, c), 65536 // registers, 2048 // (hw.warp * t.warps)))
+    each = -(-programs // hw.sms)
+    steps = -(-c.k // t.k) * (c.depth // c.k)
+    step = t.k * max(t.m * t.n / (rate * 2 / item), (t.m + t.n) * item / CACHE_RATE)
+    stall = 500.0 / (t.stages * min(resident, each))  # waiting for memory, hidden by loads that run ahead and by neighbours
+    return each * steps * max(step, stall) + START * -(-each // resident)
+
+
+def around(t: Tile, c: Contraction, hw: Hw) -> list[Tile]:
+    """Tiles that differ from ``t`` in one coordinate, by one step of it."""
+    found = []
+    for name, values in dict(m=SIDES, n=SIDES, k=(16, *DEPTHS), warps=(2, *WARPS, 16), stages=(1, *STAGES, 6), group=(1, 4, GROUP, 16)).items():
+        place = values.index(getattr(t, name))
+        for near in values[max(place - 1, 0):place] + values[place + 1:place + 2]:
+            found.append(Tile(**{**vars(t), name: near}))
+    rows, columns = (max(power(n), 16) for n in c.sizes[1:])
+    return [f for f in found if f.m <= rows and f.n <= columns and launchable(f, c, hw)]

@@ -1,0 +1,193 @@
+"""Templates against the library: each contraction of a graph as a Triton template with the loops after it, raced against the extern call and
+the loops' own kernel.
+
+The race is between pairs: [library's kernel, then the loops' kernel] and [one template]. Both run on the same memory, after the GPU's cache was
+emptied once, so that the loops find the library's result in the cache as they do in the graph. A template must give the pair's results and
+be faster by ``race.MARGIN``. What won is kept on disk under everything that it depends on. Upstream:
+``torch._inductor.select_algorithm.AlgorithmSelectorCache``, ``ir.MultiTemplateBuffer``.
+"""
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, replace
+from typing import Any, Sequence
+
+import torch
+
+from ... import trace
+from ...config import config
+from ...errors import BackendError
+from .. import cache, triton_pool
+from ..codegen.c_openmp_plan import make_plan
+from ..codegen.triton import Program, program_of, template, title, variant, walked_across
+from ..codegen.triton_blocks import choose as first_guess
+from ..codegen.triton_template import Tile
+from ..hardware import Hw
+from ..ir import TensorRef
+from ..scheduler.contraction import seen
+from ..scheduler.kernels import Schedule
+from ..scheduler.templates import Candidate
+from .bench import Bench, on_gpu
+from .descent import descend
+from .race import pick
+from .records import Tried, progress
+from .template_space import around, tiles
+
+LIBRARY = "library"
+BUDGET = 1.0
+"""Seconds of a race."""
+TOTAL = 90.0
+"""Seconds of all races of one graph; contractions that were not reached stay with the library."""
+_chosen: dict[str, Tile | None] = {}
+"""What this process knows by key."""
+
+
+def choose(candidates: Sequence[Candidate], schedule: Schedule, hw: Hw, device: torch.device) -> list[Tile | None]:
+    """A tile for each candidate that is faster than the library on ``device``, None for the others."""
+    keys: list[str | None] = []
+    races: dict[str, _Race] = {}
+    for candidate in candidates:
+        ts = tiles(candidate.step.contraction, hw)
+        key = _key(candidate, ts, schedule, hw) if ts else None
+        keys.append(key)
+        if key is not None and key not in races and not _known(key):
+            races[key] = _Race(candidate, ts, schedule, hw, device)
+    end = time.monotonic() + TOTAL
+    for race in progress(races.values(), len(races), "compiling templates"):  # all first: compilers would disturb the timing
+        race.compiled(end)
+    for key, race in progress(races.items(), len(races), "tuning templates"):
+        if time.monotonic() > end:
+            break
+        result = race.run()
+        trace.artifact("autotune", schedule.program.name, result)
+        trace.count("tuned_kernels")
+        _chosen[key] = None if result.best == LIBRARY else result.best
+        cache.store_bytes(f"{key}.tile", json.dumps(None if result.best == LIBRARY else asdict(result.best)).encode())
+    return [_chosen[key] if key is not None and _known(key) else None for key in keys]
+
+
+def _key(candidate: Candidate, ts: Sequence[Tile], schedule: Schedule, hw: Hw) -> str:
+    """Everything that the result of a race depends on: the template (sizes and strides are in its text), the call it replaces, the space, the
+    device, versions."""
+    program, grid = _variant(candidate, ts[0], schedule)
+    body = program.text.split("\n", 2)[2]
+    call = candidate.step.contraction.extern
+    return cache.digest(body, repr((program.signature, program.aligned, grid, list(ts), str(call.target), config.coordinate_descent)), hw.identity(),
+                        torch.__version__, str(torch.backends.cudnn.version()), str(triton_pool.triton_version()))
+
+
+def _known(key: str) -> bool:
+    if key not in _chosen:
+        data = cache.load_bytes(f"{key}.tile")
+        if data is None:
+            return False
+        found = json.loads(data)
+        _chosen[key] = None if found is None else Tile(**found)
+    return True
+
+
+def _variant(candidate: Candidate, tile: Tile, schedule: Schedule) -> tuple[Program, tuple[int, int]]:
+    body = template(replace(candidate.step, tile=tile), schedule)
+    return program_of(body, schedule), body.grid
+
+
+class _Race:
+    """One contraction's tiles, being compiled, and the library; then their runs."""
+
+    def __init__(self, candidate: Candidate, ts: Sequence[Tile], schedule: Schedule, hw: Hw, device: torch.device):
+        self.candidate, self.schedule, self.hw, self.device = candidate, schedule, hw, device
+        self.name = title(candidate.step, set())
+        self.variants: dict[Tile, tuple[Program, tuple[int, int], list[str], bool]] = {}
+        self.made: dict[Tile, Any] = {}
+        self.tiles = list(ts)
+        self.add(self.tiles)
+        self.loops: Any = None
+        if candidate.after is not None:
+            plan = make_plan(candidate.after, schedule)
+            program, grid, checks = variant(plan, first_guess(plan, hw, walked_across(plan)), schedule)
+            made, = triton_pool.submit([asdict(program)], hw.capability)
+            self.loops = program, made, [p.buffer for p in plan.params], grid, checks
+
+    def add(self, ts: Sequence[Tile]) -> None:
+        """Have ``ts`` compiled, beside each other."""
+        new = [t for t in ts if t not in self.variants]
+        for t in new:
+            body = template(replace(self.candidate.step, tile=t), self.schedule)
+            self.variants[t] = program_of(body, self.schedule), body.grid, [p.buffer for p in body.params], body.checks
+        self.made.update(zip(new, triton_pool.submit([asdict(self.variants[t][0]) for t in new], self.hw.capability)))
+
+    def compiled(self, end: float) -> None:
+        """Wait until all are compiled, but not beyond ``end``; those that are not, or that the compiler rejects, are out."""
+        for t, made in self.made.items():
+            try:
+                made.result(max(end - time.monotonic(), 0))
+            except (BackendError, TimeoutError) as error:
+                self.tiles.remove(t)
+                trace.artifact("autotune", self.name, f"{self.name}: {t} is out, {str(error) or 'not compiled in time'}".split("\n")[0])
+
+    def run(self) -> Tried:
+        times: dict[Any, float] = {}
+        best: Any = LIBRARY
+        try:
+            with on_gpu(self.device):
+                self.prepare()
+                best = pick([LIBRARY, *self.tiles], self.time, self.right, BUDGET, times)
+                if config.coordinate_descent and best != LIBRARY:
+                    best = descend(best, self.around, self.time, self.right, BUDGET, times)
+        except (BackendError, RuntimeError) as error:  # out of memory, or the library itself refuses: nothing to compare with
+            trace.artifact("autotune", self.name, error)
+        self.bench = None
+        return Tried(self.name, best, {c: 1e6 * s for c, s in times.items()})
+
+    def around(self, t: Tile) -> list[Tile]:
+        found = around(t, self.candidate.step.contraction, self.hw)
+        self.add(found)
+        return found
+
+    def prepare(self) -> None:
+        """Memory for all that either way touches, and the library's results."""
+        step = self.candidate.step
+        names = {step.contraction.extern.name, *step.reads(), *step.writes()} | set(self.loops[2] if self.loops else ())
+        self.bench = Bench({n: self.schedule.layouts[n] for n in sorted(names)}, self.hw, self.device)
+        self.call, self.result = self._call()
+        self.before = self.bench.taken(sorted(step.writes()))
+        made = self.call()
+        if made is not self.result:
+            self.result.copy_(made)
+        self._loops()
+        self.wanted = self.bench.taken(sorted(step.writes()))
+
+    def right(self, c: Any) -> bool:
+        """Whether a template gives what the library and the loops gave."""
+        self.bench.give_back(self.before)
+        self.launch(c)
+        return self.bench.agrees(self.wanted)
+
+    def time(self, c: Any) -> float:
+        return self.bench.time(lambda: self.launch(c))
+
+    def launch(self, c: Any) -> None:
+        if c == LIBRARY:
+            self.call()
+            self._loops()
+            return
+        program, grid, names, checks = self.variants[c]
+        self.bench.launch(program, self.made[c], names, grid, checks)
+
+    def _loops(self) -> None:
+        if self.loops is not None:
+            self.bench.launch(*self.loops)
+
+    def _call(self) -> tuple[Any, torch.Tensor]:
+        """The extern call on the race's memory, and the tensor for its result."""
+        extern = self.candidate.step.contraction.extern
+        args = [self._tensor(a) if isinstance(a, TensorRef) else a for a in extern.args]
+        out = self._tensor(TensorRef(extern.name))
+        if extern.out_variant is not None:
+            return lambda: extern.out_variant(*args, **extern.kwargs, out=out), out
+        return lambda: extern.target(*args, **extern.kwargs), out
+
+    def _tensor(self, ref: TensorRef) -> torch.Tensor:
+        layout = seen(ref, self.schedule.buffers)
+        return self.bench.buffers[ref.buffer].as_strided(layout.sizes, layout.strides, layout.offset)

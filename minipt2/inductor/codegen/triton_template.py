@@ -1,0 +1,220 @@
+"""A contraction and the loops after it as one Triton program: tiles of the product in registers, then the loops' own statements over a tile.
+
+The program walks k in blocks, ``tl.dot`` adds to an accumulator in float32 (float32 operands in TF32 where torch's setting allows it, else
+exactly); ``triton_values.Body`` writes the rest over the axes m and n, for which a load of the product is the accumulator. Operands lie in
+any order: strides are numbers in the text. Programs go over the result in bands of ``GROUP`` rows of tiles, so that those that run at the same
+time read the same operands from the cache. A convolution walks taps and channels where a product walks k.
+Upstream: ``torch._inductor.kernel.mm``'s and ``conv``'s templates, ``codegen.triton.TritonTemplateKernel``; the bands: Triton's tutorial 3.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+import torch
+
+from ..ir import Instr
+from ..scheduler.contraction import Contraction, Operand
+from ..scheduler.kernels import Schedule
+from ..scheduler.memory import storage_bytes
+from ..scheduler.templates import Template, without_product
+from .c_openmp_plan import Param, Plan, rename_buffers
+from .index import bare
+from .triton_values import Axis, Body
+
+GROUP = 8
+"""Rows of tiles in a band."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``m`` x ``n`` elements of the product in one program, ``k`` summands at a time; ``group``: rows of tiles in a band."""
+
+    m: int
+    n: int
+    k: int
+    warps: int = 4
+    stages: int = 3
+    group: int = GROUP
+
+    def __str__(self) -> str:
+        return f"{self.m}×{self.n}×{self.k}, {self.warps} warps, {self.stages} stages" + f", bands of {self.group}" * (self.group != GROUP)
+
+
+@dataclass
+class TemplatePlan:
+    """What a template's text is made of, under canonical names: equal plans have equal text."""
+
+    contraction: Contraction
+    loops: Plan
+    axes: dict[str, list[tuple[str, int]]]
+    operands: list[Param]
+    tf32: bool
+
+
+def template_plan(step: Template, schedule: Schedule) -> TemplatePlan:
+    """``step`` with its loop variables and buffers renamed."""
+    c = step.contraction
+    names = {v: f"p{k}" for k, v in enumerate(v for vars in step.axes.values() for v, _ in vars)}
+    axes = {axis: [(names[v], n) for v, n in vars] for axis, vars in step.axes.items()}
+    instrs, params = rename_buffers(without_product(step).flat.instrs, names, schedule)
+    operands = [Param(o.buffer, name, o.dtype, False) for o, name in ((c.a, "lhs"), (c.b, "rhs"))]
+    loops = Plan(instrs, [d for vars in axes.values() for d in vars], [], False, [*operands, *params], 0.0, step.flat.stage)
+    loops.wide = any(storage_bytes(schedule.layouts[p.buffer]) >= 1 << 31 for p in loops.params) or prod(c.sizes) >= 1 << 31
+    return TemplatePlan(c, loops, axes, operands, tf32_allowed(c))
+
+
+def tf32_allowed(c: Contraction) -> bool:
+    """Whether torch lets this product of float32 numbers be taken in TF32."""
+    return torch.backends.cudnn.allow_tf32 if c.extern.target is torch.ops.aten.convolution.default else torch.backends.cuda.matmul.allow_tf32
+
+
+class TemplateWriter(Body):
+    """The statements of a template's function, with the face of ``triton.Writer``."""
+
+    def __init__(self, plan: TemplatePlan, tile: Tile):
+        self.template, self.contraction, self.blocks = plan, plan.contraction, tile
+        rows, columns = plan.contraction.sizes[1:]
+        axes = [Axis("z", plan.axes["z"], 1)] if plan.axes["z"] else []
+        axes += [Axis("m", plan.axes["m"] or [("m", 1)], tile.m, "[:, None]"), Axis("n", plan.axes["n"] or [("n", 1)], tile.n, "[None, :]")]
+        super().__init__(plan.loops, axes)
+        self.work: dict[str, int] = {}
+        self.work_types: list[torch.dtype] = []
+        self.tiles = (-(-rows // tile.m), -(-columns // tile.n))
+        self.grid = (prod(self.tiles), plan.contraction.sizes[0])
+
+    @property
+    def statements(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def params(self) -> list[Param]:
+        """The pointers that the statements use."""
+        used = set(re.findall(r"\b(?:lhs|rhs|in\d+|out\d+|io\d+)\b", self.statements))
+        return [p for p in self.plan.params if p.name in used]
+
+    def write(self) -> "TemplateWriter":
+        t = self.blocks
+        self.line(f"MBLOCK: tl.constexpr = {t.m}", f"NBLOCK: tl.constexpr = {t.n}", f"KBLOCK: tl.constexpr = {t.k}")
+        self._tile()
+        self._accumulate()
+        if "z" in self.axes:
+            self.variables(self.axes["z"])
+        self.axis(self.axes["m"], "pm")
+        self.axis(self.axes["n"], "pn")
+        for i in self.plan.instrs:
+            if i.op == "store":
+                self.compute(self.needs(i))
+                self.store(i)
+        return self
+
+    # ------------------------------------------------------------ which tile
+    def _tile(self) -> None:
+        """Tile (pm, pn) of this program, and ``z``."""
+        (down, across), group = self.tiles, self.blocks.group
+        wide = ".to(tl.int64)" if self.plan.wide else ""
+        if self.grid[1] > 1:
+            self.line(f"z = tl.program_id(1){wide}")
+        if down == 1 or across == 1:
+            self.line(f"pm = {'0' if down == 1 else 'tl.program_id(0)'}", f"pn = {'0' if across == 1 else 'tl.program_id(0)'}")
+            return
+        self.line("pid = tl.program_id(0)")
+        if down <= group:
+            self.line(f"pm = pid % {down}", f"pn = pid // {down}")
+            return
+        band = group * across
+        height = str(group) if down % group == 0 else f"tl.minimum({down} - first, {group})"
+        self.line(f"first = pid // {band} * {group}", f"height = {height}", f"pm = first + pid % {band} % height", f"pn = pid % {band} // height")
+
+    # ------------------------------------------------------------ the product
+    def _accumulate(self) -> None:
+        self._edge("row", "pm", "MBLOCK", self.contraction.sizes[1])
+        self._edge("col", "pn", "NBLOCK", self.contraction.sizes[2])
+        self.line("acc = tl.zeros([MBLOCK, NBLOCK], tl.float32)")
+        (self._taps if self.contraction.window else self._steps)()
+
+    def _edge(self, name: str, place: str, block: str, length: int) -> None:
+        """Rows or columns of the operands. Those beyond the end read the last one's elements, which nobody stores, or nothing where neighbours
+        are loaded together."""
+        wide = ".to(tl.int64)" if self.plan.wide else ""
+        text = f"{place}{wide} * {block} + tl.arange(0, {block})"
+        clamped = self._sticks_out(name) and not self._together(name)
+        self.line(f"{name} = tl.minimum({text}, {length - 1})" if clamped else f"{name} = {text}")
+
+    def _sticks_out(self, name: str) -> bool:
+        rows, columns = self.contraction.sizes[1:]
+        return (rows % self.blocks.m if name == "row" else columns % self.blocks.n) != 0
+
+    def _together(self, name: str) -> bool:
+        """Whether the operand's elements lie side by side along its rows (or columns), and not along k."""
+        c = self.contraction
+        return c.a.strides[1] == 1 if name == "row" and not c.window else c.b.strides[2] == 1 if name == "col" else False
+
+    def _steps(self) -> None:
+        c = self.contraction
+        with self.open(f"for start in range(0, {c.k}, KBLOCK):"):
+            self.line("k = start + tl.arange(0, KBLOCK)")
+            self.line(f"u = tl.load({self._matrix('lhs', c.a, ('row[:, None]', 'k[None, :]'))}{self._mask('row[:, None]', 'k[None, :]')})")
+            self.line(f"v = tl.load({self._matrix('rhs', c.b, ('k[:, None]', 'col[None, :]'))}{self._mask('col[None, :]', 'k[:, None]')})")
+            self._dot()
+
+    def _mask(self, edge: str, k: str) -> str:
+        """The further arguments of a load: what lies beyond the operand is 0."""
+        c, name = self.contraction, edge[:3]
+        parts = [f"({k} < {c.k})"] if c.k % self.blocks.k else []
+        if self._sticks_out(name) and self._together(name):
+            parts.append(f"({edge} < {c.sizes[1 if name == 'row' else 2]})")
+        return f", {bare(' & '.join(parts))}, 0.0" if parts else ""
+
+    def _taps(self) -> None:
+        """Rows are places (image, y, x); a step is a block of channels at one tap."""
+        c, w = self.contraction, self.contraction.window
+        (high, broad), blocks = w.out, -(-c.k // self.blocks.k)
+        place = [("image", f"row // {high * broad}"), ("y", f"row // {broad} % {high}" + _times(w.stride[0]) + _less(w.padding[0])),
+                 ("x", f"row % {broad}" + _times(w.stride[1]) + _less(w.padding[1]))]
+        self.line(*[f"{name} = ({text})[:, None]" for name, text in place])
+        with self.open(f"for step in range(0, {prod(w.taps) * blocks}):"):
+            self.line(*["tap = step", "k = tl.arange(0, KBLOCK)"] if blocks == 1 else
+                      [f"tap = step // {blocks}", f"k = step % {blocks} * KBLOCK + tl.arange(0, KBLOCK)"])
+            self.line(f"ty = tap // {w.taps[1]}", f"tx = tap % {w.taps[1]}")
+            self.line(f"iy = y + ty{_times(w.dilation[0])}", f"ix = x + tx{_times(w.dilation[1])}")
+            edge = f" & (k[None, :] < {c.k})" if c.k % self.blocks.k else ""
+            self.line(f"inside = (iy >= 0) & (iy < {w.image[0]}) & (ix >= 0) & (ix < {w.image[1]}){edge}")
+            read = _sum([("image", w.strides[0]), ("iy", w.strides[1]), ("ix", w.strides[2]), ("k[None, :]", c.a.strides[2])], c.a.offset)
+            self.line(f"u = tl.load(lhs + ({read}), inside, 0.0)")
+            taps = _sum([("ty", w.tap_strides[0]), ("tx", w.tap_strides[1])], 0)
+            tile = self._matrix("rhs", c.b, ("k[:, None]", "col[None, :]"))[:-1] + (f" + {taps})" if taps != "0" else ")")
+            self.line(f"v = tl.load({tile}{self._mask('col[None, :]', 'k[:, None]')})")
+            self._dot()
+
+    def _matrix(self, name: str, o: Operand, place: tuple[str, str]) -> str:
+        """Pointers to a tile of an operand."""
+        terms = [("z", o.strides[0] if self.grid[1] > 1 else 0), (place[0], o.strides[1]), (place[1], o.strides[2])]
+        # a dimension that the operand does not walk still has to be in the tile's shape
+        flat = [f"0*{p}" for p, s in terms[1:] if s == 0]
+        return f"{name} + ({' + '.join([_sum(terms, o.offset), *flat])})"
+
+    def _dot(self) -> None:
+        precision = ""
+        if self.contraction.a.dtype is torch.float32:
+            precision = f', input_precision="{"tf32" if self.template.tf32 else "ieee"}"'
+        self.line(f"acc = tl.dot(u, v, acc{precision})")
+
+    # ------------------------------------------------------------ loops
+    def _product(self, i: Instr) -> str:
+        return "acc"
+
+
+def _times(n: int) -> str:
+    return f" * {n}" * (n != 1)
+
+
+def _less(n: int) -> str:
+    return f" - {n}" * (n != 0)
+
+
+def _sum(terms: list[tuple[str, int]], start: int) -> str:
+    """``terms`` with their strides, those of no stride left out."""
+    parts = [name if s == 1 else f"{name} * {s}" for name, s in terms if s]
+    return " + ".join(parts + [str(start)] * (start != 0 or not parts))

@@ -1,0 +1,210 @@
+"""Templates raced against the library, with planted times, on a CPU: Triton's interpreter stands in for the GPU."""
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict
+
+import pytest
+import torch
+
+from minipt2 import prims as P
+from minipt2 import trace
+from minipt2.config import config
+from minipt2.inductor import triton_pool
+from minipt2.inductor.autotune import choose, templates
+from minipt2.inductor.autotune.bench import Bench
+from minipt2.inductor.autotune.template_space import MOST, PER_SHAPE, around, expected, launchable, tiles
+from minipt2.inductor.codegen.triton_template import Tile
+from minipt2.inductor.hardware import REFERENCE, Hw
+from minipt2.inductor.lowering import lower
+from minipt2.inductor.scheduler import GPU, schedule
+from minipt2.inductor.scheduler.memory import storage_bytes
+from minipt2.inductor.scheduler.templates import Template
+from minipt2.inductor.triton_interpreter import Interpreted
+from tests.inductor.programs import graph_of
+from tests.inductor.templates import check, run, templated
+
+pytest.importorskip("triton")
+LIBRARY = templates.LIBRARY
+
+
+class Interpreter(Bench):
+    """``times`` says how long each way takes: the number of launches it makes decides between library (with loops) and template."""
+
+    wrong: set = set()
+    made: list = []
+
+    def __init__(self, layouts, hw, device):
+        numbers = torch.Generator("cpu").manual_seed(0)
+        self.layouts = layouts
+        self.buffers = {n: torch.zeros(storage_bytes(v) // v.dtype.itemsize, dtype=v.dtype) for n, v in layouts.items()}
+        for buffer in self.buffers.values():
+            if buffer.is_floating_point():
+                buffer.normal_(generator=numbers)
+        self.made.append(self)
+
+    def launch(self, program, made, names, grid, checks):
+        places = [["p", k] for k in range(len(names))]
+        launched = dict(kernel=0, grid=grid, args=places, sizes=[self.buffers[n].nbytes for n in names], checks=checks)
+        runs = [dict(arena=False, pointers=len(names), aligned=[], launches=[launched])]
+        assert Interpreted(dict(programs=[asdict(program)], runs=runs)).run(0)(0, *[self.buffers[n].data_ptr() for n in names]) == 0
+        self.last = program
+
+
+@pytest.fixture
+def raced(monkeypatch, tmp_path):
+    """``raced(fn, tensors, times)``: the tiles chosen where ways take the planted ``times`` (library or tile -> seconds)."""
+    monkeypatch.setattr(templates, "on_gpu", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(templates, "Bench", Interpreter)
+    monkeypatch.setattr(triton_pool, "submit", lambda programs, capability: [_Done() for _ in programs])
+    monkeypatch.setattr(templates, "_chosen", {})
+    told = []
+
+    def race(fn, tensors, times, ts, **settings):
+        seen = []
+        monkeypatch.setattr(templates, "tiles", lambda c, hw: ts)
+        monkeypatch.setattr(templates._Race, "time", lambda self, c: times[c])
+
+        def chosen(candidates, draft):
+            seen.extend(choose(candidates, draft, REFERENCE, torch.device("cpu")))
+            return seen
+        with config.patch(cache_dir=str(tmp_path), triton_interpret=True, **settings):
+            stop = trace.subscribe(lambda stage, name, payload: told.append(payload), "autotune")
+            try:
+                plan = schedule(lower(graph_of(fn, *tensors)), GPU, chosen)
+            finally:
+                stop()
+        return plan, seen, told
+    return race
+
+
+class _Done:
+    def result(self, timeout=None):
+        return None
+
+
+def layer(x, w, v):
+    return P.relu(P.add(P.mm(x, w), P.broadcast_in_dim(v, (x.shape[0], w.shape[1]), (1,))))
+
+
+SMALL, LARGE = Tile(16, 16, 16), Tile(32, 32, 16)
+TENSORS = torch.randn(20, 40), torch.randn(40, 24), torch.randn(24)
+
+
+def test_the_faster_way_is_taken(raced):
+    plan, chosen, told = raced(layer, TENSORS, {LIBRARY: 3.0, SMALL: 2.0, LARGE: 1.0}, [SMALL, LARGE])
+    assert chosen == [LARGE] and [type(s) for s in plan.steps] == [Template]
+    tried, = told
+    assert tried.best == LARGE and tried.microseconds == {LIBRARY: 3e6, SMALL: 2e6, LARGE: 1e6}
+    assert str(tried).startswith("mm_relu_add_kernel: 3 tried, 32×32×16, 4 warps, 3 stages 1000000.0 µs (chosen)") and LIBRARY in str(tried)
+
+
+def test_the_library_stays_where_no_template_is_clearly_faster(raced):
+    plan, chosen, told = raced(layer, TENSORS, {LIBRARY: 1.0, LARGE: 0.99}, [LARGE])
+    assert chosen == [None] and len(plan.steps) == 2 and told[0].best == LIBRARY
+
+
+def test_a_wrong_template_never_wins(raced, monkeypatch):
+    monkeypatch.setattr(Interpreter, "agrees", lambda self, wanted: False)
+    assert raced(layer, TENSORS, {LIBRARY: 1.0, LARGE: 0.1}, [LARGE])[1] == [None]
+
+
+def test_the_check_sees_what_the_template_stores(raced):
+    """The library, the loops after it and the template run on the same memory, and agree."""
+    checked = []
+    agrees = Interpreter.agrees
+
+    def watched(self, wanted):
+        checked.append(agrees(self, wanted))
+        assert all(v.abs().max() > 0 for v in wanted.values())
+        for name in wanted:  # and a wrong one is seen
+            self.buffers[name][-1] += 100
+        assert not agrees(self, wanted)
+        return checked[-1]
+    Interpreter.agrees = watched
+    try:
+        raced(lambda x, w, v: [layer(x, w, v), P.addmm(v, x, w, 0.5, 2.0)], TENSORS, {LIBRARY: 2.0, LARGE: 1.0}, [LARGE])
+        image, weight = torch.randn(2, 8, 6, 5).contiguous(memory_format=torch.channels_last), torch.randn(4, 8, 3, 3)
+        raced(lambda x, w: P.relu(P.convolution(x, w, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1)), (image, weight), {LIBRARY: 2.0, LARGE: 1.0}, [LARGE])
+    finally:
+        Interpreter.agrees = agrees
+    assert checked == [True] * 3
+
+
+def test_results_are_kept(raced, monkeypatch):
+    _, first, told = raced(layer, TENSORS, {LIBRARY: 3.0, LARGE: 1.0}, [LARGE])
+    templates._chosen.clear()
+    _, second, _ = raced(layer, TENSORS, {}, [LARGE])
+    assert first == second == [LARGE] and len(told) == 1
+
+
+def test_layers_of_one_kind_are_raced_once(raced):
+    def layers(x, w, v):
+        for _ in range(3):
+            x = layer(x, w, v)
+        return x
+    plan, chosen, told = raced(layers, (torch.randn(16, 16), torch.randn(16, 16), torch.randn(16)), {LIBRARY: 3.0, LARGE: 1.0}, [LARGE])
+    assert chosen == [LARGE] * 3 and len(told) == 1 and len(plan.steps) == 3
+
+
+def test_time_runs_out(raced, monkeypatch):
+    monkeypatch.setattr(templates, "TOTAL", -1.0)
+    assert raced(layer, TENSORS, {}, [LARGE])[1] == [None]
+
+
+def test_descent_goes_on_from_the_winner(raced, monkeypatch):
+    monkeypatch.setattr(templates, "BUDGET", 60.0)
+    times = {LIBRARY: 9.0}
+
+    class Distance(dict):
+        def __missing__(self, t):
+            return 1.0 + abs(t.m - 32) / 16 + abs(t.n - 32) / 16 + abs(t.warps - 2) + abs(t.stages - 2)
+    _, chosen, _ = raced(layer, TENSORS, Distance(times), [SMALL], coordinate_descent=True)
+    assert chosen[0].m == 32 and chosen[0].n == 32 and chosen[0].stages == 2
+
+
+# ------------------------------------------------------------------ the space
+def contraction(m, n, k, dtype=torch.bfloat16, batch=1):
+    """The contraction of a product of these sizes."""
+    a, b = torch.empty(batch, m, k, dtype=dtype, device="meta"), torch.empty(batch, k, n, dtype=dtype, device="meta")
+    found = []
+    schedule(lower(graph_of(P.bmm, a, b)), GPU, lambda cs, _: found.extend(cs) or [None] * len(cs))
+    return found[0].step.contraction
+
+
+@pytest.mark.parametrize("sizes", [(2048, 768, 3072), (1, 1000, 512), (8192, 50257, 768), (37, 5, 9), (128, 64, 64)])
+def test_tiles_launch_and_are_few(sizes):
+    c = contraction(*sizes)
+    ts = tiles(c, REFERENCE)
+    assert 0 < len(ts) <= MOST and len(set(ts)) == len(ts) and all(launchable(t, c, REFERENCE) for t in ts)
+    shapes = [(t.m, t.n) for t in ts]
+    assert max(shapes.count(s) for s in shapes) <= PER_SHAPE
+    assert [expected(t, c, REFERENCE) for t in ts] == sorted(expected(t, c, REFERENCE) for t in ts)
+
+
+def test_shared_memory_bounds_the_space():
+    c, small = contraction(4096, 4096, 4096), Hw(shared=48 << 10, capability=75)
+    assert all(t.stages * (t.m + t.n) * t.k * 2 < 48 << 10 for t in tiles(c, small))
+    assert any(t.stages * (t.m + t.n) * t.k * 2 > 48 << 10 for t in tiles(c, REFERENCE))
+
+
+def test_float32_only_where_torch_allows_tf32():
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision, wanted in (("highest", False), ("high", True)):
+            torch.set_float32_matmul_precision(precision)
+            assert bool(tiles(contraction(256, 256, 256, torch.float32), REFERENCE)) == wanted
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def test_neighbours_differ_in_one_coordinate():
+    c, t = contraction(2048, 768, 768), Tile(128, 128, 64, 8, 3)
+    near = around(t, c, REFERENCE)
+    assert near and t not in near and all(launchable(n, c, REFERENCE) for n in near)
+    assert all(sum(vars(n)[f] != vars(t)[f] for f in vars(t)) == 1 for n in near)
+
+
+def test_templates_of_a_schedule_run():
+    plan, source = check(layer, *TENSORS)
+    assert run(plan, source, TENSORS)[0].shape == (20, 24) and templated(layer, *TENSORS)[1].text == source.text
