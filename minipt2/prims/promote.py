@@ -95,7 +95,18 @@ def apply_kind(dtype: torch.dtype, kind: Kind) -> torch.dtype:
 
 def to_float(x: Any) -> Any:
     """``float(x)``, which stays symbolic where ``x`` is."""
-    return torch.sym_float(x) if isinstance(x, (torch.SymInt, torch.SymFloat)) else float(x)
+    return _symbolic(float, x) if isinstance(x, torch.SymBool) else torch.sym_float(x) if isinstance(x, (torch.SymInt, torch.SymFloat)) else float(x)
+
+
+def to_int(x: Any) -> Any:
+    """``int(x)``, which stays symbolic where ``x`` is."""
+    return _symbolic(int, x) if isinstance(x, torch.SymBool) else torch.sym_int(x) if isinstance(x, (torch.SymInt, torch.SymFloat)) else int(x)
+
+
+def _symbolic(kind: type, truth: torch.SymBool) -> Any:
+    from ..shapes import call
+
+    return call(kind, truth)
 
 
 def opmath_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -14,6 +14,7 @@ import sympy
 
 from ..exercise import exercise
 from .expr import FloorDiv, Mod
+from .functions import relation
 from .poly import Poly, add, atom, content, divide, divide_by_monomial, expression, multiply, number_of, poly
 from .ranges import Range, Ranges
 from .relations import alone, cancelling, negative, normal, quotient_of, reduced, signed, single, without_quotient
@@ -390,7 +391,9 @@ def decide(facts: Facts, fact: sympy.Basic) -> bool | None:
 
 
 def learn(facts: Facts, fact: sympy.Basic) -> None:
-    """Take ``fact``, a comparison, for true."""
-    normalised = normal(fact)
+    """Take ``fact`` for true: a comparison, or several joined by ``and``; of others nothing is learnt."""
+    for part in fact.args if isinstance(fact, sympy.And) else ():
+        learn(facts, part)
+    normalised = normal(fact) if relation(fact) is not None else None
     if normalised is not None:
         facts.assume(*normalised)

@@ -104,9 +104,12 @@ def alone(p: Poly) -> int | None:
 
 
 def solve(e: sympy.Expr, symbol: sympy.Symbol, number: int, values: Mapping[sympy.Symbol, int]) -> int | float | None:
-    """What ``symbol`` is if ``e``, linear in it, is ``number``, and other symbols have ``values``; None where that does not tell."""
-    if e == symbol:
-        return number
+    """What ``symbol`` is if ``e``, linear in it, is ``number``, and other symbols have ``values``; None where that does not tell.
+
+    Of the truth ``symbol != 0`` it is 0 or 1.
+    """
+    if e == symbol or relation(e) == "!=" and e.args == (symbol, sympy.S.Zero):
+        return int(number) if isinstance(number, bool) else number
     p = poly(e)
     a = number_of(symbol)
     terms = {m: c for m, c in p.items() if any(atom(x).has(symbol) for x in m)}

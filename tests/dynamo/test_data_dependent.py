@@ -56,7 +56,29 @@ def several_in_a_row(x):
     return (z * int(z.detach().sum() * 0 + 2)).sum(), y.sum() * float(y.detach().sum())
 
 
-CAPTURED = [item_as_a_size, positions, masked, unique, repeated, scaled_by_a_float, checked, without_gradients, several_in_a_row]
+def compared_as_wholes(x):
+    positive = (x > 0).all().item()
+    return torch.equal(x, x * 1), x.allclose(x + 1), torch.equal(x, x[1:]), positive, x * positive
+
+
+def counted(x):
+    return torch.bincount(x.detach().abs().long(), minlength=3) * 2, torch.bincount(x.detach().abs().long(), x.detach()).sin()
+
+
+def aligned(x):
+    """A sum over alignments of targets whose lengths are in a tensor."""
+    log_probs = (x[:, None, None] * torch.arange(12.0).view(1, 3, 4)).log_softmax(-1)
+    lengths = x.detach()[:3].abs().long().clamp(1, 3)
+    targets = torch.ones(3, 3, dtype=torch.long)
+    return torch.nn.functional.ctc_loss(log_probs, targets, torch.tensor([7, 7, 7]), lengths), x + lengths.sum()
+
+
+def solved(x):
+    a = x[:6].view(3, 2)
+    return torch.linalg.lstsq(a, a * 2 + 1), torch.linalg.lstsq(a.detach(), a.detach() + 1, driver="gelsd")
+
+
+CAPTURED = [compared_as_wholes, counted, aligned, solved, item_as_a_size, positions, masked, unique, repeated, scaled_by_a_float, checked, without_gradients, several_in_a_row]
 
 
 def inputs(seed: int, size: int = 7, grad: bool = True) -> torch.Tensor:

@@ -33,7 +33,7 @@ FACT_METHODS = frozenset(
 )
 OPEN_FACTS = frozenset("requires_grad is_leaf output_nr names storage_offset is_inference has_names is_pinned".split())
 """Facts that a tensor's own guards may leave open: whoever asks for one gets a guard for it."""
-DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr equal allclose".split())
+DATA_METHODS = frozenset("item tolist numpy __bool__ __int__ __float__ __complex__ __index__ __array__ is_nonzero data_ptr".split())
 BREAKING_METHODS = frozenset(
     "backward retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
     "resize_as_ apply_ map_ map2_ __reduce_ex__ __deepcopy__ as_subclass __dlpack__ detach_".split()
@@ -127,6 +127,8 @@ class TensorVariable(Variable):
             return tx.output.call(tx, "item", [self], {}, op="call_method")
         if name in DATA_METHODS:
             unsupported("MP102", f"Tensor.{name}() needs the tensor's data", "keep values in tensors, or move this call out of the compiled code")
+        if name in ("equal", "allclose"):
+            return tx.wrap_constant(getattr(torch, name)).call(tx, [self, *args], kwargs)
         if name in BREAKING_METHODS:
             unsupported("MP301", f"Tensor.{name}() cannot be part of a graph")
         if name in FACT_METHODS and all(a.is_constant() for a in (*args, *kwargs.values())):

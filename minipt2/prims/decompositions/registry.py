@@ -13,7 +13,7 @@ from ...shapes.known import SYMBOLIC, same_all
 from .. import ops as p
 from ..core import Value
 from ..meta import broadcast_shapes
-from ..promote import Kind, apply_kind, computation_dtype, opmath_dtype, to_float
+from ..promote import Kind, apply_kind, computation_dtype, opmath_dtype, to_float, to_int
 
 Rule = Callable[..., Any]
 decompositions: dict[Any, Rule] = {}
@@ -90,7 +90,7 @@ def number(x: Any, dtype: torch.dtype | None) -> Any:
         return x
     if dtype is torch.bool:
         return bool(x)
-    return to_float(x) if dtype.is_floating_point else torch.sym_int(x) if isinstance(x, SYMBOLIC) else int(x)
+    return to_float(x) if dtype.is_floating_point else to_int(x)
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Value:
