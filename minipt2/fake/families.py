@@ -251,13 +251,22 @@ def _transposed(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 # -- reductions -------------------------------------------------------------------------------------------------------
 @family(aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.amin.default, aten.sum.default, aten.mean.default, aten.any.default,
-        aten.all.default, aten.any.dim, aten.all.dim, aten.argmax.default, aten.argmin.default, aten.var.correction, aten.std.correction,
+        aten.all.default, aten.any.dim, aten.all.dim, aten.argmax.default, aten.argmin.default,
         aten.prod.default, aten.prod.dim_int, aten.linalg_vector_norm.default, aten.norm.ScalarOpt_dim, aten.max.default, aten.min.default, aten.any.dims, aten.all.dims)
 def _reduction(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     x = args[0]
     dtype = _probe(func, args, kwargs)
     shape = _reduced(func, x, args, kwargs)
     return new(mode, shape, x, dtype)
+
+
+@family(aten.var.correction, aten.std.correction)
+def _deviation(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """Not probed: of one element the kernel would warn that there are no degrees of freedom."""
+    x = args[0]
+    if not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise Irregular
+    return new(mode, _reduced(func, x, args, kwargs), x, x.dtype.to_real())
 
 
 @family(aten.var_mean.correction, aten.max.dim, aten.min.dim)
@@ -267,7 +276,7 @@ def _two_reductions(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict)
     if func is aten.var_mean.correction and not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise Irregular
     second = x.dtype if func is aten.var_mean.correction else torch.int64
-    first = torch.empty((), dtype=x.dtype).real.dtype if x.dtype.is_complex and second is x.dtype else x.dtype
+    first = x.dtype.to_real() if second is x.dtype else x.dtype
     return new(mode, shape, x, first), new(mode, shape, x, second)
 
 
