@@ -1,9 +1,10 @@
 """The bench's command line: a table that can be read at 80 columns, and its complaints."""
 import pytest
+import torch
 from rich.console import Console
 
 from minipt2.bench.__main__ import main, parse, show, table
-from minipt2.bench import budget
+from minipt2.bench import budget, dynamic
 from minipt2.bench.runner import Row, run
 
 
@@ -63,3 +64,30 @@ def test_the_curve_of_memory_budgets(tmp_path, monkeypatch):
 def test_autocast_and_modes_reach_every_contender(monkeypatch):
     row = run("actor_critic", "train", size="small", amp=True, mode="reduce-overhead", rounds=2)
     assert row.ms.keys() == {"eager", "minipt2"} and 1e-6 < row.max_error < 0.1  # bfloat16 products, rounded elsewhere
+
+
+@pytest.mark.parametrize("name, dims, count", [("gpt2", (0, 1), 20), ("unet", (2, 3), 10), ("recommender", (0,), 10)])
+def test_random_sizes_fit_the_model(name, dims, count):
+    wanted = dynamic.sizes(name, dims, count, "small")
+    assert len({tuple(at.values()) for at in wanted}) == count and all(n > 1 for at in wanted for n in at.values())
+    assert wanted == dynamic.sizes(name, dims, count, "small")
+
+
+def test_inputs_grow_and_shrink_with_their_values():
+    x = torch.arange(6).view(2, 3)
+    assert dynamic.resized(x, {0: 3, 1: 2}).tolist() == [[0, 1], [3, 4], [0, 1]]
+    assert dynamic.resized(x, {0: 1, 2: 9}).tolist() == [[0, 1, 2]]
+
+
+def test_rows_of_sizes_that_vary(fresh, monkeypatch):
+    row = dynamic.run("actor_critic", "train", "batch", (0,), 4, size="small", rounds=2)
+    assert (row.calls, row.versions) == (4, 2) and row.max_error < 1e-4 and row.run_ratio > 0 and row.compile_ratio > 0
+    monkeypatch.setitem(dynamic.TOKENS, "small", 12)
+    text = dynamic.run_decoder("small", 1)
+    assert text.versions <= 3 and text.max_error < 1e-4 and text.first_s > 0
+    failed = dynamic.Row("gpt2", "infer", "batch, length", error="RuntimeError: no")
+    console = Console(width=80, record=True, file=open("/dev/null", "w"))
+    show(dynamic.table([row, text, failed]), console)
+    shown = console.export_text()
+    assert all(word in shown for word in ("actor_critic", "12 tokens", "failed"))
+    assert "12 tokens over a growing cache" in dynamic.summary([row, text, failed])

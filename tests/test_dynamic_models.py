@@ -3,11 +3,10 @@ import random
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 import minipt2
 from minipt2 import models
+from minipt2.models import decoder
 
 from .compare import assert_same
 
@@ -56,55 +55,12 @@ def test_two_compilations_serve_all_sizes(name, phase, backend, fresh):
     assert counted["graphs"] <= 2 and not counted["breaks"] and not counted.get("aot_fallbacks"), counted
 
 
-class Block(nn.Module):
-    """Pre-norm attention over a cache that it extends."""
-
-    def __init__(self, width: int, heads: int):
-        super().__init__()
-        self.heads = heads
-        self.ln, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-
-    def forward(self, x, cache):
-        n, t, c = x.shape
-        q, k, v = (part.view(n, t, self.heads, c // self.heads).transpose(1, 2) for part in self.qkv(self.ln(x)).split(c, 2))
-        if cache is not None:
-            k, v = torch.cat([cache[0], k], 2), torch.cat([cache[1], v], 2)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=cache is None)
-        return x + self.proj(y.transpose(1, 2).reshape(n, t, c)), (k, v)
-
-
-class Decoder(nn.Module):
-    def __init__(self, layers: int = 2, width: int = 32, heads: int = 4, vocabulary: int = 50):
-        super().__init__()
-        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(64, width)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
-        self.head = nn.Linear(width, vocabulary)
-
-    def forward(self, tokens, caches=None):
-        past = 0 if caches is None else caches[0][0].shape[2]
-        x = self.token(tokens) + self.position(torch.arange(past, past + tokens.shape[1]))
-        grown = []
-        for k, block in enumerate(self.blocks):
-            x, cache = block(x, None if caches is None else caches[k])
-            grown.append(cache)
-        return self.head(x[:, -1]), grown
-
-
-@torch.no_grad()
-def generate(model, tokens, count: int) -> torch.Tensor:
-    logits, caches = [], None
-    for _ in range(count):
-        last, caches = model(tokens, caches)
-        logits.append(last)
-        tokens = last.argmax(-1, keepdim=True)
-    return torch.stack(logits)
-
-
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_growing_cache_takes_three_compilations(backend, fresh):
     """The prompt, the first step, and every later one (a cache of eight rows is as long as a head is wide: sizes equal by chance)."""
     torch.manual_seed(0)
-    model = Decoder().eval()
-    start = torch.randint(0, 50, (2, 7))
-    assert_same(generate(model, start, 20), generate(minipt2.compile(model, backend=backend), start, 20), tolerance=1e-4)
+    model = decoder.build("small").eval()
+    (start,) = decoder.inputs("small")
+    expected = decoder.generate(model, start, 20)
+    assert_same(expected, decoder.generate(minipt2.compile(model, backend=backend), start, 20), tolerance=1e-4)
     assert minipt2.counters()["graphs"] <= 3 and not minipt2.counters()["breaks"]

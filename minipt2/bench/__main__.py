@@ -5,6 +5,7 @@
     python -m minipt2.bench --device cuda --amp --mode reduce-overhead --peer torch.compile
     python -m minipt2.bench --demo                                a CNN and a transformer, quick
     python -m minipt2.bench --models gpt2 --memory-budget         memory against time, a table and a plot
+    python -m minipt2.bench --dynamic                             sizes that vary: versions, agreement, what symbolic sizes cost
 """
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from rich.table import Table
 
 from .. import api, models
 from ..report import measure
-from . import budget
+from . import budget, dynamic
 from .runner import Row, run
 
 
@@ -43,6 +44,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", help="write the rows there")
     parser.add_argument("--memory-budget", metavar="FILE", nargs="?", const="memory_budget.svg",
                         help="instead: the curve of memory against time over options={'memory_budget': ...}, drawn into FILE")
+    parser.add_argument("--dynamic", action="store_true", help="instead: random sizes, compilations counted, dynamic beside static code; on one thread of a CPU")
     parser.add_argument("--demo", action="store_true", help="resnet18 and gpt2, few rounds")
     args = parser.parse_args(argv)
     args.names = args.models.split(",") if args.models else list(models.NAMES)
@@ -60,6 +62,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.size = args.size or ("bench" if args.device == "cpu" else "gpu")
     if args.device != "cpu" and not torch.cuda.is_available():
         parser.error(f"--device {args.device}: torch sees no GPU here")
+    if args.dynamic and args.device != "cpu":
+        parser.error("--dynamic measures on the CPU")
     args.phases = args.phase.split(",")
     if set(args.phases) - {"infer", "train"}:
         parser.error("--phase takes infer, train or infer,train")
@@ -71,6 +75,8 @@ def main(argv: list[str] | None = None) -> int:
     console = Console()
     if args.memory_budget:
         return budget.main(args, console)
+    if args.dynamic:
+        return show_dynamic(args, console)
     pinned = not args.unpinned and measure.pin_malloc()
     rows = measure_all(args)
     show(table(rows, args.peer), console)
@@ -83,6 +89,17 @@ def main(argv: list[str] | None = None) -> int:
             settings = {k: getattr(args, k) for k in ("device", "amp", "mode", "size", "rounds", "threads")}
             json.dump({"machine": machine(), **settings, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
     return 1 if any(row.error for row in rows) else 0
+
+
+def show_dynamic(args: argparse.Namespace, console: Console) -> int:
+    measure.pin_malloc()
+    rows, found, text, failures = dynamic.main(args, lambda line: print(line, file=sys.stderr, flush=True))
+    show(found, console)
+    print(*failures, text, sep="\n")
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"machine": machine(), "size": args.size, "rounds": args.rounds, "rows": rows}, file, indent=1)
+    return 1 if failures else 0
 
 
 def measure_all(args: argparse.Namespace) -> list[Row]:

@@ -17,12 +17,12 @@ from ..errors import Unsupported
 from ..exercise import exercise
 from .arithmetic import CALLS, combine, result_type
 from .facts import Facts, decide, learn
-from .expr import FloorDiv, Mod
 from .functions import python, relation, value
 from .guards import Recorded, ShapeGuard, minimal
 from .known import plain
 from .poly import atom, expression
-from .relations import negated, normal, single
+from .readable import readable
+from .relations import negated
 from .symint import Node
 
 
@@ -188,6 +188,15 @@ class ShapeEnv:
                 self._answers[fact] = found
         return found
 
+    def evaluate_sym_node(self, node: Node, size_oblivious: bool = False, fallback_value: bool | None = None) -> bool:
+        """``evaluate`` as torch's meta kernels call it: ``fallback_value`` answers what depends on data."""
+        if fallback_value is not None and node.hint is None and self.implied(node.expr) is None:
+            return fallback_value
+        return self.evaluate(node.expr)
+
+    def _maybe_evaluate_static(self, fact: sympy.Basic) -> bool | None:
+        return self.implied(fact)
+
     def specialize(self, node: Node) -> Any:
         """The number that ``node`` is, from now on. Raises Unsupported for one that depends on data."""
         if not node.is_constant():
@@ -239,26 +248,9 @@ class ShapeEnv:
         else:
             if self._frozen:
                 raise LateGuard(self.text(fact))
-            self.recorded.append(Recorded(self._readable(fact), self.where()))
+            self.recorded.append(Recorded(readable(self.facts, fact), self.where()))
             self._learn(fact)
         # <<< 8.2
-
-    def _readable(self, fact: sympy.Basic) -> sympy.Basic:
-        """``fact``, or the bound of one symbol that it amounts to; ``a == n * (a // n)`` as ``a % n == 0``."""
-        comparison = normal(fact)
-        if relation(fact) in ("==", "!="):
-            for a, b in ((fact.lhs, fact.rhs), (fact.rhs, fact.lhs)):
-                n = b.as_coeff_Mul()[0]
-                if n > 1 and b == n * FloorDiv(a, n):
-                    return type(fact)(Mod(a, n), sympy.S.Zero, evaluate=False)
-        if comparison is None:
-            return fact
-        op, p = self.facts.sharpened(*comparison)
-        alone = single(p) if op == ">=" else None
-        if alone is None or not atom(alone[0]).is_Symbol:
-            return fact
-        a, c, d = alone
-        return sympy.Ge(atom(a), -(d // c), evaluate=False) if c > 0 else sympy.Le(atom(a), d // -c, evaluate=False)
 
     def _learn(self, fact: sympy.Basic) -> None:
         learn(self.facts, fact)

@@ -46,7 +46,7 @@ class Facts(Ranges):
         key = (op, frozenset(p.items()))
         if key in self._decided:
             return self._decided[key]
-        p = self._without_factors(self.image(p))
+        p = self.without_factors(op, self.image(p))
         answer = self._decided[key] = self._is_zero(p) if op == "==" else self._sign(p)
         return answer
 
@@ -79,16 +79,19 @@ class Facts(Ranges):
     def assume(self, op: str, p: Poly) -> None:
         """``p op 0`` holds from now on. It must not contradict what is known."""
         if self.decide(op, p) is None:
-            p = self._without_factors(self.image(p))
+            p = self.without_factors(op, self.image(p))
             {">=": self._assume_sign, "==": self._assume_zero, "!=": self._assume_not_zero}[op](p)
 
-    def _without_factors(self, p: Poly) -> Poly:
-        """``p`` divided by the positive atoms that all its terms share: its sign, and whether it is zero, stay."""
-        shared = [a for a in dict.fromkeys(min(p, key=len, default=())) if self.range_of(a)[0] > 0]
-        common: tuple[int, ...] = ()
-        for a in shared:
-            common += (a,) * min(mono.count(a) for mono in p)
-        return divide_by_monomial(p, common, 1) if common else p
+    def without_factors(self, op: str, p: Poly) -> Poly:
+        """``p`` divided by the positive atoms that all its terms share: ``p op 0`` stays what it was. ``a*x - 1 >= 0`` is ``x - 1 >= 0``."""
+        strict = op == ">=" and p.get((), 0) == -1
+        q = {m: c for m, c in p.items() if m} if strict else p
+        shared = [a for a in dict.fromkeys(min(q, key=len, default=())) if self.range_of(a)[0] > 0]
+        common = tuple([a for a in shared for _ in range(min(mono.count(a) for mono in q))])
+        if not common:
+            return p
+        q = divide_by_monomial(q, common, 1)
+        return add(q, {(): 1}, -1) if strict else q
 
     # -- substitution ----------------------------------------------------------------------------------------------
     def image(self, p: Poly) -> Poly:

@@ -129,7 +129,8 @@ def _write(e: Expr, names: Callable, tight: int) -> str:
         return names(e)
     if not e.args:
         constant = _constant(e)
-        return f"({constant})" if constant < 0 and tight > _LOOSE else repr(constant)
+        text = repr(constant) if math.isfinite(constant) else f"float('{constant}')"
+        return f"({text})" if constant < 0 and tight > _LOOSE else text
     row = _BY_SYMBOL.get(e.func)
     if row is not None:
         tight = _POWER + 1 if row.text[0] == "(" else _LOOSE

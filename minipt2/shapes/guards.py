@@ -14,6 +14,7 @@ import sympy
 from .facts import Facts, decide, learn
 from .functions import python, relation
 from .poly import atom, number_of
+from .readable import ends
 from .relations import normal, single
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ def condition(fact: sympy.Basic, names: Callable[[sympy.Symbol], str] = lambda s
 def minimal(recorded: Sequence[Recorded], ranges: Ranges, sources: Mapping[sympy.Symbol, list["Source"]]) -> list[ShapeGuard]:
     """The guards of an environment. Symbols without a source are nobody's to guard."""
     first = {s: all_[0] for s, all_ in sources.items() if all_}
-    kept = [r for r in recorded if r.fact.free_symbols <= first.keys()]
-    ends = [Recorded(fact, ()) for s, (low, high) in ranges.items() if s in first for fact in _ends(s, low, high)]
+    parts = [Recorded(part, r.frames) for r in recorded for part in ends(r.fact) or (r.fact,)]
+    kept = [r for r in parts if r.fact.free_symbols <= first.keys()]
+    limits = [Recorded(fact, ()) for s, (low, high) in ranges.items() if s in first for fact in _ends(s, low, high)]
     needed: list[Recorded] = []
-    for group in _related(kept + ends):
+    for group in _related(kept + limits):
         needed += _without_implied(group)
     bounds = _merged([r for r in needed if _is_bound(r.fact)], first)
     twins = [ShapeGuard(s, {s: first[s]}, (), other) for s, all_ in sources.items() for other in dict.fromkeys(all_[1:]) if other != all_[0]]

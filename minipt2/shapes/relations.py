@@ -22,10 +22,12 @@ def negated(fact: sympy.Basic) -> sympy.Basic:
 
 @lru_cache(maxsize=4096)
 def normal(fact: sympy.Basic) -> tuple[str, Poly] | None:
-    """A comparison of integers as (``>=``, ``==`` or ``!=``, p): ``p op 0``. None for others."""
-    left, right = whole(fact.lhs), whole(fact.rhs)
-    if left is None or right is None:
+    """A comparison of integers as (``>=``, ``==`` or ``!=``, p): ``p op 0``; ``0 == 0`` or ``0 != 0`` for one with infinity. None for others."""
+    left, right = sides = [whole(side) for side in fact.args]
+    if None in sides:
         return None
+    if any(side.is_infinite for side in sides):
+        return "==" if fact.func(*[side if side.is_infinite else sympy.S.Zero for side in sides]) else "!=", {}
     op, a, b = relation(fact), poly(left), poly(right)
     if op in ("<", "<="):
         a, b = b, a
@@ -36,9 +38,11 @@ def normal(fact: sympy.Basic) -> tuple[str, Poly] | None:
 
 
 def whole(e: sympy.Expr) -> sympy.Expr | None:
-    """An integer, or sums and products of integers computed in floats (exact below 2**53, as sizes are), as an integer; else None."""
+    """An integer or infinity, or sums and products of integers computed in floats (exact below 2**53, as sizes are), as an integer; else None."""
     if e.is_Float:
         return sympy.Integer(int(e)) if float(e).is_integer() else None
+    if e is sympy.S.NaN:
+        return None
     if pytype_of(e) is int:
         return e
     exact = _EXACT.get(e.func)

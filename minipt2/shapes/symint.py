@@ -71,6 +71,15 @@ class Node:
     def has_hint(self) -> bool:
         return self.hint is not None
 
+    @property
+    def shape_env(self) -> "ShapeEnv":
+        """The environment and the hint under the names by which torch's own Python meta kernels ask for them (``statically_known_true``, ``guard_or_false``)."""
+        return self.env
+
+    @property
+    def _hint(self) -> Any:
+        return self.hint
+
     def maybe_as_int(self) -> int | None:
         return int(self.expr) if self.pytype is int and self.expr.is_Integer else None
 

@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import minipt2
 from minipt2 import FixedSize, InvalidArgument
@@ -280,14 +281,21 @@ def test_inputs_of_any_layout(layout):
 
 # -- operators whose sizes are computed --------------------------------------------------------------------------------
 def test_interpolate():
-    from torch.nn import functional as F
-
     def f(x):
         return (F.interpolate(x, scale_factor=2.0, mode="bilinear"), F.interpolate(x, scale_factor=(0.7, 1.3)), F.interpolate(x, size=(5, 4), mode="bicubic"),
                 F.interpolate(x, x.shape[2] * 2))  # fmt: skip
 
     versions = run(f, [(torch.randn(b, 2, h, w),) for b, h, w in ((2, 4, 6), (3, 5, 5), (4, 7, 3), (2, 9, 8))])
     assert len(versions) == 2 and not versions.breaks
+
+
+@pytest.mark.parametrize("fn", [lambda x: F.glu(x, 1), lambda x: torch.dist(x, x + 1, 2), lambda x: torch.narrow_copy(x, 1, 1, 2),
+                                lambda x: x.renorm(2, 1, 0.5), lambda x: torch.dist(x, -x, math.inf)])
+def test_operators_whose_shapes_upstream_s_python_knows(fn):
+    """Their meta kernels ask ``statically_known_true`` of our sizes."""
+    versions = run(fn, [(torch.randn(n, 6),) for n in (3, 4, 5)], fullgraph=True)
+    assert len(versions) == 2
+    assert len(run(fn, [(torch.randn(3, 4),), (torch.randn(5, 6),)], fullgraph=True, dynamic=True)) == 1
 
 
 def test_the_batch_is_dynamic_with_the_length():

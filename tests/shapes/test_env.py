@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import subprocess
 import sys
 import weakref
@@ -131,3 +132,40 @@ def test_divisibility_reads_as_such():
     a, b = env.symbol(8, At("a")), env.symbol(9, At("b"))
     assert a == 4 * (a // 4) and b // 4 * 4 != b
     assert texts(env)[2:] == ["s0 % 4 == 0", "s1 % 4 != 0"]
+
+
+def test_guards_lack_what_both_sides_share():
+    env = ShapeEnv()
+    a, n, b = env.symbol(6, At("a")), env.number(6, At("n")), env.symbol(3, At("b"))
+    assert 4 * n == 4 * a and a * b > 2 * b + b and n * 2 + 3 != 3 * b + 3 + n
+    assert texts(env) == ["s0 >= 4", "s1 >= 2", "n0 == s0", "s0 != 3 * s1"]
+    env = ShapeEnv()
+    a, b = env.symbol(6, At("a")), env.symbol(2, At("b"))
+    assert a * b == 3 * b * b and not b + 1 < a - 8
+    assert texts(env) == ["2 <= s1 <= 4", "s0 == 3 * s1"]
+
+
+def test_bounds_of_quotients_and_remainders_read_as_such():
+    env = ShapeEnv()
+    a, b = env.symbol(7, At("a")), env.symbol(9, At("b"))
+    assert (a + 1) // 2 == 4 and (a + 1) // 2 * 3 == 12 and not b % 3 > 0
+    assert texts(env) == ["7 <= s0 <= 8", "s1 >= 2", "s1 % 3 == 0"]
+
+
+def test_infinity_is_larger_than_any_size():
+    env = ShapeEnv()
+    a, f = env.number(7, At("a")), env.number(0.5, At("f"))
+    assert a < math.inf and a != -math.inf and a + 3 > -math.inf and not a == math.inf
+    assert texts(env) == [] and f != math.inf
+    assert [eval(g.test(lambda s: "x"), {"x": x}) for g in env.guards() for x in (0.5, math.inf)] == [True, False]
+
+
+def test_questions_of_torch_s_python_kernels():
+    """``statically_known_true`` and ``guard_or_false`` record nothing they need not, and data decides nothing."""
+    from torch.fx.experimental.symbolic_shapes import guard_or_false, guard_or_true, statically_known_true
+
+    env = ShapeEnv()
+    a, u = env.symbol(7, At("a")), env.unbacked()
+    assert statically_known_true(a > 1) and not statically_known_true(a > 6) and not statically_known_true(u > 3)
+    assert not guard_or_false(u > 3) and guard_or_true(u > 3) and texts(env) == ["s0 >= 2"]
+    assert guard_or_false(a > 6) and texts(env) == ["s0 >= 7"]
