@@ -78,8 +78,6 @@ def _device(gm: fx.GraphModule) -> torch.device | str:
         why = f"no kernels for {', '.join(sorted(kinds - {'cpu', 'cuda'}))} tensors"
     elif len(devices) > 1:
         why = f"tensors on {' and '.join(sorted(map(str, devices)))} in one graph"
-    elif _is_for_triton(kinds) and any(not isinstance(n, int) for v in vals for n in getattr(v, "shape", ())):
-        why = "sizes that vary between calls on a GPU (compile with dynamic=False)"
     elif kinds == {"cuda"} and triton_version() is None:
         why = "Triton is not installed (pip install triton)"
     else:
@@ -148,7 +146,7 @@ def _generate(gm: fx.GraphModule, name: str, device: torch.device) -> tuple[dict
     program.name = name
     trace.artifact("ir", name, lambda: "\n\n".join(map(str, program.buffers)))
     with trace.span("scheduling"):
-        plan = schedule(program, GPU if _on_triton(device) else CPU, _chooser(device))
+        plan = schedule(program, GPU if _on_triton(device) else CPU, None if program.symbols else _chooser(device))
     trace.artifact("schedule", name, plan)
     with trace.span("code generation"):
         written, code = (_triton if _on_triton(device) else _c)(plan, name, device)
@@ -166,9 +164,9 @@ def _c(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSourc
 
 
 def _triton(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSource, dict[str, Any]]:
-    from .codegen import triton, triton_wrapper
+    from .codegen import triton, triton_sized, triton_wrapper
     hw = hardware(device) if device.type == "cuda" else TINY
-    source = triton.generate(plan, hw, _tuner(hw, device))
+    source = triton_sized.generate(plan, hw) if plan.program.symbols else triton.generate(plan, hw, _tuner(hw, device))
     written, table = triton_wrapper.generate(plan, source, name, str(device))
     return written, dict(c=[], kernels=len(source.launches), triton=table)
 

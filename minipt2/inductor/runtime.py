@@ -109,13 +109,13 @@ WIDE_FROM = 1 << 31
 
 class Plan:
     """What a graph with symbolic sizes needs for one tuple of them: bytes of arena, offsets in it (for C), views, and whether some offset
-    needs 64 bits (``extents``: bytes and counts that must stay below 2**31 otherwise)."""
+    needs 64 bits (``extents``: bytes and counts that must stay below 2**31 otherwise); on a GPU, what its ``runs`` launch."""
 
-    __slots__ = ("nbytes", "offsets", "views", "wide")
+    __slots__ = ("nbytes", "offsets", "views", "wide", "runs")
 
     def __init__(self, nbytes: int = 0, offsets: Sequence[int] = (), make_views: Callable[..., tuple] = lambda storage: (),
-                 extents: Sequence[int] = ()):
-        self.nbytes, self.views = nbytes, Views(make_views)
+                 extents: Sequence[int] = (), runs: Sequence[Any] = ()):
+        self.nbytes, self.views, self.runs = nbytes, Views(make_views), runs
         self.offsets = (ctypes.c_int64 * len(offsets))(*offsets)
         self.wide = max(extents, default=0) >= WIDE_FROM
 
@@ -201,11 +201,12 @@ def fail(error: int) -> None:
     raise fault
 
 
-_NUMBERS = {"l": ctypes.c_int64, "d": ctypes.c_double}
+NUMBERS = {"l": ctypes.c_int64, "d": ctypes.c_double}
+"""Types of the numbers of a call."""
 
 
 def bind(library: ctypes.CDLL, name: str, pointers: int, numbers: str = "") -> Callable[..., int]:
     """The C function ``name`` of ``pointers`` pointers and then ``numbers`` (``l`` int64, ``d`` double); returns an error code."""
     function: Any = library[name]
-    function.argtypes, function.restype = [Pointers] * pointers + [_NUMBERS[n] for n in numbers], ctypes.c_int
+    function.argtypes, function.restype = [Pointers] * pointers + [NUMBERS[n] for n in numbers], ctypes.c_int
     return function

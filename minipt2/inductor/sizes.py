@@ -33,6 +33,22 @@ def use(hints: Mapping[sympy.Symbol, Any]) -> Iterator[None]:
         _scope.hints = before
 
 
+@contextlib.contextmanager
+def undecided() -> Iterator[None]:
+    """Within, asking for a ``hint`` is an error: what is written there must hold for every size."""
+    before = getattr(_scope, "hints", None)
+    _scope.hints = _Refusing()
+    try:
+        yield
+    finally:
+        _scope.hints = before
+
+
+class _Refusing(dict):
+    def __missing__(self, e: sympy.Expr) -> int:
+        raise AssertionError(f"text for any size was about to depend on the likely value of {e}")
+
+
 class _Hints(dict):
     """Expression -> its value, computed once."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import linecache
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -16,7 +16,10 @@ import torch
 from ..errors import BackendError
 from .codegen.triton_ops import helpers
 from .codegen.triton_wrapper import UNALIGNED
+from .runtime import Plan
 from .triton_library import FLAGS, bits
+from .triton_sizes import ARENA, POINTER, SIZE, Variants
+from .triton_sizes import FLAGS as NOTES
 
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16, "i8": torch.int8, "i16": torch.int16,
           "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "u16": torch.uint16, "u32": torch.uint32, "u64": torch.uint64,
@@ -107,9 +110,70 @@ class Interpreted:
         function[tuple(launch["grid"])](*blocks)
 
 
+class SizedInterpreted(Interpreted):
+    """The face of ``triton_library.Sized``."""
+
+    def __init__(self, table: dict[str, Any]):
+        super().__init__(dict(table, programs=[]))
+        self.variants = Variants(table, self.add)
+
+    def add(self, program: dict[str, Any]) -> int:
+        self.table["programs"].append(program)
+        self.programs.append(_define(program))
+        return len(self.programs) - 1
+
+    def plan(self, kernels: Sequence[Any], nbytes: int = 0, offsets: Sequence[int] = (), make_views: Callable[..., tuple] = lambda storage: ()) -> Plan:
+        plan = self.variants.plan(kernels, list, nbytes, offsets, make_views)
+        plan.runs = [(calls, plan.nbytes, sizes) for calls, sizes in zip(plan.runs, self._bytes(kernels))]
+        return plan
+
+    def _bytes(self, kernels: Sequence[Any]) -> Iterator[list[int]]:
+        """For each run the bytes behind each of its pointers."""
+        kernels = iter(kernels)
+        for run in self.table["runs"]:
+            sizes = [0] * run["pointers"]
+            for step in run["steps"]:
+                for (kind, at), n in zip(step["places"], next(kernels)[3]):
+                    if kind == "p":
+                        sizes[at] = max(sizes[at], n)
+            yield sizes
+
+    def run(self, k: int) -> Callable[..., int]:
+        run = self.table["runs"][k]
+
+        def call(stream: int, base: int, plan: Any, *given: Any) -> int:
+            calls, arena, sizes = plan
+            addresses, numbers = given[:run["pointers"]], given[run["pointers"]:]
+            if any(addresses[i] % 16 for i in run["aligned"]):
+                return UNALIGNED
+            for launch in calls:
+                kinds = self.table["programs"][launch.program]["signature"]
+                args = [self._argument(kind, at, of, base, arena, addresses, sizes, numbers) for (kind, at), of in zip(launch.args, kinds)]
+                if all(launch.grid):
+                    self.programs[launch.program][launch.grid](*args)
+            return bits(self.flags)
+        return call
+
+    def _argument(self, kind: int, at: int, of: str, base: int, arena: int, addresses: Sequence[int], sizes: Sequence[int], numbers: Sequence[Any]) -> Any:
+        if kind == POINTER:
+            return _memory(addresses[at], sizes[at], DTYPES[of[1:]])
+        if kind == ARENA:
+            return _memory(base + at, arena - at, DTYPES[of[1:]])
+        return _memory(ctypes.addressof(self.flags), 4 * FLAGS, torch.int32) if kind == NOTES else _number(at if kind == SIZE else numbers[at], of)
+
+
+def _number(value: int | float, of: str) -> Any:
+    """A number as a kernel takes it (the interpreter's own conversion knows neither doubles nor which integers are wide)."""
+    import triton.language as tl
+    from triton.runtime.interpreter import TensorHandle
+    dtype = tl.str_to_ty(of, None)
+    return tl.tensor(TensorHandle(np.array([value], dtype={"i32": np.int32, "i64": np.int64, "fp64": np.float64}[of]), dtype), dtype)
+
+
 def _memory(address: int, size: int, dtype: torch.dtype) -> torch.Tensor:
     if not size:
         return torch.empty(0, dtype=dtype)
+    size -= size % dtype.itemsize
     return torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=dtype)
 
 

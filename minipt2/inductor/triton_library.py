@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, Callable
+import itertools
+from concurrent.futures import Future
+from typing import Any, Callable, Sequence
 
 import torch
 
@@ -16,7 +18,8 @@ from ..errors import BackendError
 from . import cache, triton_pool
 from .codegen.triton_wrapper import REFUSED, UNALIGNED, launcher_text
 from .hardware import hardware
-from .runtime import fail
+from .runtime import NUMBERS, Plan, fail
+from .triton_sizes import Call, Variants
 
 MAX_DYNAMIC_SHARED = 8
 """``CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES``."""
@@ -28,9 +31,9 @@ def library(table: dict[str, Any]) -> Any:
     """What a wrapper module calls ``library``."""
     device = torch.device(table["device"])
     if device.type == "cpu":
-        from .triton_interpreter import Interpreted
-        return Interpreted(table)
-    return Loaded(table, device)
+        from .triton_interpreter import Interpreted, SizedInterpreted
+        return SizedInterpreted(table) if "kernels" in table else Interpreted(table)
+    return Sized(table, device) if "kernels" in table else Loaded(table, device)
 
 
 def on_device(call: Callable[[list], list], table: dict[str, Any]) -> Callable[[list], list]:
@@ -100,17 +103,62 @@ class Loaded:
         if self.ready:
             return
         self.ready = True
-        driver = cuda()
         kernels = (_Kernel * len(self.making)).in_dll(self.c, "kernels")
+        for slot, made in zip(kernels, self.making):
+            slot.function, slot.threads, slot.shared = self.function(made)
+        self.connect(any(launch["checks"] for run in self.table["runs"] for launch in run["launches"]))
+
+    def function(self, made: "Future[triton_pool.Made]") -> tuple[int, int, int]:
+        """(function, threads, bytes of shared memory) of a kernel, once it is compiled."""
         with torch.cuda.device(self.index):
             torch.cuda.current_stream()  # makes the context
-            for slot, made in zip(kernels, self.making):
-                slot.function, slot.threads, slot.shared = loaded(self.index, *freeze(made.result()))
-        ctypes.c_void_p.in_dll(self.c, "launch").value = ctypes.cast(driver.cuLaunchKernel, ctypes.c_void_p).value
-        if any(launch["checks"] for run in self.table["runs"] for launch in run["launches"]):
+            return loaded(self.index, *freeze(made.result()))
+
+    def connect(self, checks: bool) -> None:
+        """Tell the C side how to launch, and where wrong indices are noted."""
+        ctypes.c_void_p.in_dll(self.c, "launch").value = ctypes.cast(cuda().cuLaunchKernel, ctypes.c_void_p).value
+        if checks:
             self.memory = torch.zeros(FLAGS, dtype=torch.int32, pin_memory=True)
             self.flags = (ctypes.c_int * FLAGS).from_address(self.memory.data_ptr())
             ctypes.c_void_p.in_dll(self.c, "err").value = self.memory.data_ptr()
+
+
+class Sized(Loaded):
+    """Kernels whose sizes are arguments: programs come when sizes need them. ``plan(…)`` is what a module's ``make_plan`` calls."""
+
+    def __init__(self, table: dict[str, Any], device: torch.device):
+        super().__init__(table, device)
+        self.variants = Variants(table, self.add)
+
+    def add(self, program: dict[str, Any]) -> int:
+        """Have ``program`` compiled beside the host's work; its number."""
+        self.making += triton_pool.submit([program], hardware(self.device).capability)
+        return len(self.making) - 1
+
+    def run(self, k: int) -> Callable[..., int]:
+        run = self.table["runs"][k]
+        function = self.c[f"run{k}"]
+        numbers = [NUMBERS[n] for n in run["numbers"]]
+        function.argtypes, function.restype = [ctypes.c_void_p] * (3 + run["pointers"]) + numbers, ctypes.c_int
+        self.finish()
+        return function
+
+    def finish(self) -> None:
+        if not self.ready:
+            self.ready = True
+            self.connect(self.table["checks"])
+
+    def plan(self, kernels: Sequence[Any], nbytes: int = 0, offsets: Sequence[int] = (), make_views: Callable[..., tuple] = lambda storage: ()) -> Plan:
+        """What a call with these sizes launches, and where (``Variants.plan``)."""
+        return self.variants.plan(kernels, self.pack, nbytes, offsets, make_views)
+
+    def pack(self, calls: Sequence[Call]) -> Any:
+        """A run's launches as the numbers that its C function reads."""
+        numbers = [len(calls)]
+        for call in calls:
+            function, threads, shared = self.function(self.making[call.program])
+            numbers += [function, *call.grid, threads, shared, len(call.args), *itertools.chain.from_iterable(call.args)]
+        return (ctypes.c_int64 * len(numbers))(*numbers)
 
 
 def freeze(made: triton_pool.Made) -> tuple[bytes, tuple]:

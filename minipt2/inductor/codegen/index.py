@@ -4,11 +4,11 @@ Upstream: ``torch._inductor.sizevars.simplify_loops`` and ``codegen.common.ExprP
 """
 from __future__ import annotations
 
+from math import inf
 from typing import Any, Callable, Sequence
 
 from ...exercise import exercise
 from ..scheduler.affine import Index, Opaque, Quot, merge_runs
-from ..sizes import hint
 
 Shape = tuple[Any, ...]
 
@@ -39,8 +39,9 @@ def text(index: Index, name: Callable[[str], str] = str, divide: str = "/") -> s
     # <<< 6.6
 
 
-def _magnitude(c: Any) -> int:
-    return abs(hint(c))
+def _magnitude(c: Any) -> float:
+    """Larger strides stand first; those that are arguments before all that are known."""
+    return abs(c) if isinstance(c, int) else inf
 
 
 def size_text(n: Any, tight: bool = False) -> str:

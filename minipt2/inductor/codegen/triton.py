@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Callable, Iterator, Sequence
 
 import torch
@@ -19,6 +20,7 @@ from ..ir import Instr
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.templates import Template
 from .c_openmp_plan import Param, Plan, make_plan
+from .index import size_text
 from .triton_blocks import Blocks, choose
 from .triton_ops import STORAGE, cast
 from .triton_reduce import accumulator
@@ -90,7 +92,7 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
             program = program_of(body, schedule)
             if program not in known:
                 known[program] = len(source.programs)
-                source.programs.append(replace(program, name=(name := title(step, names)), text=define(name, step, body)))
+                source.programs.append(replace(program, name=(name := title(step, names)), text=define(name, comment(step), body)))
             launch.work.update(body.work)
             args = [p.buffer for p in body.params] + list(body.work)
             launch.calls.append(Call(known[program], args, body.grid, body.checks))
@@ -99,12 +101,12 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
     return source
 
 
-def bodies(plan: Plan, blocks: Blocks) -> list["Writer"]:
-    """One program, or where programs share rows the two that run one after the other."""
+def bodies(plan: Plan, blocks: Blocks, most: Plan | None = None) -> list["Writer"]:
+    """One program, or where programs share rows the two that run one after the other. ``most``: see ``Writer``."""
     if blocks.split == 1:
-        return [Writer(plan, blocks).write()]
+        return [Writer(plan, blocks, most).write()]
     from .triton_split import Final, Part
-    return [Part(plan, blocks).write(), Final(plan, blocks).write()]
+    return [Part(plan, blocks, most).write(), Final(plan, blocks, most).write()]
 
 
 def template(step: Template, schedule: Schedule) -> TemplateWriter:
@@ -125,19 +127,19 @@ def program_of(body: "Writer | TemplateWriter", schedule: Schedule) -> Program:
     aligned = [k for k, p in enumerate(body.params) if p.buffer not in inputs or not p.written]
     signature = [p.dtype for p in body.params] + list(body.work_types)
     count = len(body.params)
-    return Program("kernel", define("kernel", None, body), tuple("*" + STORAGE[d] for d in signature) + ("*i32",) * body.checks,
+    return Program("kernel", define("kernel", "", body), tuple("*" + STORAGE[d] for d in signature) + ("*i32",) * body.checks,
                    (*aligned, *range(count, count + len(body.work))), body.blocks.warps, body.blocks.stages)
 
 
 def kernel(plan: Plan, blocks: Blocks, name: str = "kernel") -> str:
     """The text of one program, without comments."""
-    return define(name, None, Writer(plan, blocks).write())
+    return define(name, "", Writer(plan, blocks).write())
 
 
-def define(name: str, step: Kernel | None, body: "Writer | TemplateWriter") -> str:
+def define(name: str, comment: str, body: "Writer | TemplateWriter") -> str:
     """The function's text, below what it computes and the user's lines it came from."""
-    params = [p.name for p in body.params] + list(body.work) + ["err"] * body.checks
-    return f"@triton.jit\ndef {name}({', '.join(params)}):\n{comment(step) if step is not None else ''}{body.statements}\n"
+    params = [p.name for p in body.params] + list(body.work) + [s.name for s in body.numbers] + ["err"] * body.checks
+    return f"@triton.jit\ndef {name}({', '.join(params)}):\n{comment}{body.statements}\n"
 
 
 def comment(step: Kernel) -> str:
@@ -172,10 +174,13 @@ def walked_across(plan: Plan) -> str | None:
 
 
 class Writer(Body):
-    """The statements of a kernel's function. ``work``: bytes of its pieces of workspace, of ``work_types``."""
+    """The statements of a kernel's function. ``work``: bytes of its pieces of workspace, of ``work_types``. ``spans``: for each dimension
+    of its grid, the loops that it covers and how many of their iterations a program takes."""
 
-    def __init__(self, plan: Plan, blocks: Blocks):
-        self.blocks, self.persistent = blocks, bool(plan.inner) and blocks.persistent(plan)
+    def __init__(self, plan: Plan, blocks: Blocks, most: Plan | None = None):
+        """``most``: for a plan whose sizes are arguments, the same plan with numbers that no size of this program exceeds."""
+        self.most = most or plan
+        self.blocks, self.persistent = blocks, bool(plan.inner) and blocks.persistent(self.most)
         super().__init__(plan, self._axes(plan, blocks))
         self.stores = [i for i in plan.instrs if i.op == "store"]
         self.reduces = [i for i in plan.instrs if i.op == "reduce"]
@@ -194,21 +199,24 @@ class Writer(Body):
 
     def _axes(self, plan: Plan, blocks: Blocks) -> list[Axis]:
         if plan.inner:
-            shared = blocks.split > 1 and blocks.chunk(plan) * blocks.split != plan.length
+            known = all(isinstance(n, int) for _, n in plan.inner)
+            shared = blocks.split > 1 and (not known or blocks.chunk(plan) * blocks.split != plan.length) or self.persistent and not known
             return [Axis("x", plan.outer, blocks.x, "[:, None]"),
                     Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent, ragged=shared)]
         if not blocks.y:
             return [Axis("x", plan.outer, blocks.x)]
-        across = walked_across(plan)
+        across = walked_across(self.most)
         rest = [d for d in plan.outer[:-1] if d[0] != across] + [d for d in plan.outer[:-1] if d[0] == across]
         return [Axis("y", rest, blocks.y, "[:, None]"), Axis("x", plan.outer[-1:], blocks.x, "[None, :]")]
 
     def write(self) -> "Writer":
         self.constants()
         spread = [a for a in self.axes.values() if a.name != "r"]
-        counts = {a.name: -(-a.length // a.block) for a in spread}
+        sizes = dict(self.most.outer)
+        counts = {a.name: -(-prod(sizes[v] for v, _ in a.vars) // a.block) for a in spread}
         order = sorted(spread, key=lambda a: -counts[a.name])  # the second dimension of a grid is short
         self.grid = tuple([counts[a.name] for a in order] + [1])[:2]
+        self.spans = [([v for v, _ in a.vars], a.block) for a in order]
         for k, a in enumerate(order):
             self.axis(a, f"tl.program_id({k})" if counts[a.name] > 1 else "0")
         if not self.plan.inner:
@@ -269,7 +277,7 @@ class Writer(Body):
     def loop(self) -> Iterator[None]:
         """Around the statements for a piece of the row."""
         r = self.axes["r"]
-        with self.open(f"for start in range(0, {r.length}, RBLOCK):"):
+        with self.open(f"for start in range(0, {size_text(r.length)}, RBLOCK):"):
             self.axis(r, "start")
             yield
 

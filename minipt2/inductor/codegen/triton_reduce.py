@@ -5,11 +5,12 @@ Upstream: ``TritonKernel.reduction`` and ``ir.Reduction.default_accumulator``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 
 from ...exercise import exercise
+from .index import size_text
 from .triton_ops import VALUE, number
 
 
@@ -68,7 +69,7 @@ class Accumulator:
         # <<< 6.4
 
     @exercise("6.4")
-    def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: int) -> list[str]:
+    def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: Any) -> list[str]:
         """The result over a row that is one block."""
         # >>> 6.4
         block = f"{block}.to(tl.int32)" if self.dtype is torch.bool else block
@@ -125,10 +126,11 @@ class Welford:
             lines.append(f"{name} = tl.where({mask}, {text}, {name})" if mask else f"{name} = {text}")
         return lines
 
-    def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: int) -> list[str]:
+    def whole(self, block: str, mask: str, name: Callable[[], str], line: Callable[..., None], length: Any) -> list[str]:
         """In registers the mean comes first, then the distances."""
         mean, distance = name(), name()
-        line(f"{mean} = tl.sum({f'tl.where({mask}, {block}, 0.0)' if mask else block}, 1)[:, None] / {float(length)}",
+        count = float(length) if isinstance(length, int) else f"({size_text(length)}).to({VALUE[self.dtype]})"
+        line(f"{mean} = tl.sum({f'tl.where({mask}, {block}, 0.0)' if mask else block}, 1)[:, None] / {count}",
              f"{distance} = {f'tl.where({mask}, {block} - {mean}, 0.0)' if mask else f'{block} - {mean}'}")
         return [mean, f"tl.sum({distance} * {distance}, 1)[:, None]"]
 

@@ -6,10 +6,11 @@ goes on with what follows the reduction. Upstream: ``torch._inductor.ir.Reductio
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Sequence
 
 from ..ir import Instr
 from .triton import Writer
+from .index import size_text
 from .triton_blocks import power
 from .triton_reduce import accumulator
 
@@ -21,7 +22,7 @@ class _Sharing(Writer):
         for i in self.reduces:
             acc = accumulator(i.args[0], i.dtype)
             names = [f"work{len(self.work) + k}" for k in range(len(acc.parts))]
-            self.work.update({n: self.blocks.split * self.plan.rows * acc.held.itemsize for n in names})
+            self.work.update({n: self.blocks.split * self.most.rows * acc.held.itemsize for n in names})
             self.work_types += [acc.held] * len(names)
             pieces.append((i, names))
         return pieces
@@ -33,12 +34,18 @@ class Part(_Sharing):
     def _rows(self) -> None:
         self.pieces = dict((i.id, names) for i, names in self._declare())
         self.grid = (self.grid[0], self.blocks.split)
+        self.spans = [*self.spans[:1], self.blocks.split]
         self.line("chunk = tl.program_id(1)" + ".to(tl.int64)" * self.plan.wide)
         self._pass(self.reduces, [i for i in self.stores if i.id in self.plan.in_row])
 
     @contextmanager
     def loop(self) -> Iterator[None]:
-        chunk = self.blocks.chunk(self.plan)
+        chunk: Any = "span"
+        if isinstance(length := self.axes["r"].length, int):
+            chunk = self.blocks.chunk(self.plan)
+        else:
+            once = self.blocks.split * self.blocks.r
+            self.line(f"span = ({size_text(length)} + {once - 1}) // {once} * RBLOCK")
         with self.open(f"for step in range(0, {chunk}, RBLOCK):"):
             self.line(f"start = chunk * {chunk} + step")
             self.axis(self.axes["r"], "start")
@@ -48,7 +55,8 @@ class Part(_Sharing):
         acc = accumulator(i.args[0], i.dtype)
         self.line(*acc.merge(names))
         for piece, text in zip(self.pieces[i.id], acc.partial(names)):
-            self.line(f"tl.store({piece} + (chunk * {self.plan.rows} + x), {text}" + (", xmask)" if self.axes["x"].masked else ")"))
+            rows = size_text(self.axes["x"].length, tight=True)
+            self.line(f"tl.store({piece} + (chunk * {rows} + x), {text}" + (", xmask)" if self.axes["x"].masked else ")"))
 
 
 class Final(_Sharing):
@@ -59,7 +67,7 @@ class Final(_Sharing):
         self.line(f"XBLOCK: tl.constexpr = {self.axes['x'].block}", f"SBLOCK: tl.constexpr = {power(self.blocks.split)}")
 
     def _rows(self) -> None:
-        split, rows = self.blocks.split, self.plan.rows
+        split, rows = self.blocks.split, size_text(self.axes["x"].length, tight=True)
         self.line("s = tl.arange(0, SBLOCK)[None, :]")
         masks = ["xmask"] * self.axes["x"].masked + [f"(s < {split})"] * (power(split) != split)
         for i, pieces in self._declare():

@@ -6,11 +6,13 @@ depends on (``[XBLOCK, 1]`` beside a row, ``[1, RBLOCK]`` along it); Triton's br
 """
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Iterable, Iterator, Sequence
 
+import sympy
 import torch
 
 from ..ir import Instr, Ref
@@ -18,8 +20,10 @@ from ..ops import TO_BOOL
 from ..scheduler.affine import Index
 from ..scheduler.flat import uses
 from ..scheduler.nodes import walk
+from ..sizes import exact, tidy
 from . import index as index_text
 from .c_openmp_plan import Plan
+from .index import size_text
 from .triton_ops import HALF, MEMORY, VALUE, cast, expression, literal, store, typed
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -29,10 +33,11 @@ INDEX, WRONG = 0, 2
 
 @dataclass
 class Axis:
-    """``length`` elements, walked by loops ``vars`` (outermost first), ``block`` of them a program; ``place``: its dimension in a block."""
+    """``length`` elements, walked by loops ``vars`` (outermost first), ``block`` of them a program; ``place``: its dimension in a block.
+    Sizes are ints or, where they are arguments, expressions."""
 
     name: str
-    vars: list[tuple[str, int]]
+    vars: list[tuple[str, Any]]
     block: int
     place: str = ""
     looped: bool = False
@@ -40,12 +45,12 @@ class Axis:
     """Programs may reach beyond the end although ``block`` divides ``length``."""
 
     @property
-    def length(self) -> int:
-        return prod(n for _, n in self.vars)
+    def length(self) -> Any:
+        return tidy(prod(n for _, n in self.vars))
 
     @property
     def masked(self) -> bool:
-        return self.ragged or self.length % self.block != 0
+        return self.ragged or exact(self.length, self.block) is None
 
     @property
     def constant(self) -> str:
@@ -77,6 +82,13 @@ class Body:
         own = {self.axis_of[n] for j in walk([i]) for a in j.args if isinstance(a, Index) for n in a.names() if n in self.axis_of}
         return frozenset(own).union(*(self.spread.get(u, frozenset()) for u in uses(i)))
 
+    @property
+    def numbers(self) -> list[sympy.Symbol]:
+        """The sizes and scalars that the statements use."""
+        every = self.plan.symbols + self.plan.scalars
+        used = set(re.findall(r"\w+", "\n".join(self.lines))) if every else ()
+        return [s for s in every if s.name in used]
+
     # ------------------------------------------------------------ text
     def line(self, *lines: str) -> None:
         self.lines += ["    " * self.depth + text for text in lines]
@@ -103,10 +115,10 @@ class Body:
     def axis(self, a: Axis, start: str) -> None:
         """The elements of axis ``a`` from ``start`` on, its mask, and the loop variables it is made of."""
         wide = ".to(tl.int64)" if self.plan.wide else ""
-        begin = "" if start == "0" else f"{start}{wide} + " if a.looped else f"{start}{wide} * {a.constant} + "
-        self.line(f"{a.name} = {begin}tl.arange(0, {a.constant}){a.place}" + (wide if not begin else ""))
+        begin = "" if start == "0" else f"{start} + " if a.looped else f"{start}{wide} * {a.constant} + "
+        self.line(f"{a.name} = {begin}tl.arange(0, {a.constant}){a.place}" + (wide if not begin or a.looped else ""))
         if a.masked:
-            self.line(f"{a.name}mask = {a.name} < {a.length}")
+            self.line(f"{a.name}mask = {a.name} < {size_text(a.length)}")
         self.variables(a)
 
     def variables(self, a: Axis) -> None:
@@ -117,10 +129,10 @@ class Body:
                 for n in (self.along_axes(e) if i.op in ("load", "store") else e).names()}
         stride = a.length
         for k, (v, n) in enumerate(a.vars):
-            stride //= n
+            stride = exact(stride, n)
             if v in used:
-                text = f"{a.name} // {stride}" if stride > 1 else a.name
-                self.line(f"{v} = {text}" + (f" % {n}" if k else ""))
+                text = f"{a.name} // {factor(stride)}" if stride != 1 else a.name
+                self.line(f"{v} = {text}" + (f" % {factor(n)}" if k else ""))
 
     def variable(self, name: str) -> str:
         if name[0] == "i":
@@ -231,11 +243,11 @@ class Body:
         """``index`` with loops that it walks as one replaced by their axis: ``128*p0 + p1`` is ``x``."""
         for a in self.axes.values():
             stride = index.stride(a.vars[-1][0]) if len(a.vars) > 1 else 0
-            if not stride:
+            if stride == 0:
                 continue
             terms, step = {}, stride
             for v, n in reversed(a.vars):
-                terms[v], step = step, step * n
+                terms[v], step = step, tidy(step * n)
             if all(index.stride(v) == c for v, c in terms.items()):
                 rest = {t: c for t, c in index.terms.items() if t not in terms}
                 index = Index(index.const, {**rest, a.name: stride})
@@ -277,9 +289,12 @@ class Body:
     def _index_expr(self, i: Instr) -> str:
         index = i.args[0]
         if not index.names():
-            return typed(index.const, i.dtype)
+            return typed(index.const, i.dtype) if isinstance(index.const, int) else f"tl.full([1], {size_text(index.const)}, {VALUE[i.dtype]})"
         text = self.number_text(index)
         return f"({text}).to({VALUE[i.dtype]})" if i.dtype is not torch.int32 or self.plan.wide else f"({text})"
+
+    def _scalar(self, i: Instr) -> str:
+        return f"tl.full([1], {i.args[0]}, {VALUE[i.dtype]})"
 
     def _to_dtype(self, i: Instr) -> str:
         source = self.by_id[i.args[0].id]
@@ -293,16 +308,17 @@ class Body:
 
     def _indirect(self, i: Instr) -> str:
         value, _, size, wraps = i.args
-        if self._fixed(value) and -size * wraps <= self.by_id[value.id].args[0] < size:
+        if self._fixed(value) and isinstance(size, int) and -size * wraps <= self.by_id[value.id].args[0] < size:
             return str(int(self.by_id[value.id].args[0]) % size)
         raw = self.operand(value, self.dtype(value), alone=True)
         name = self.name("i")
         signed = self.dtype(value).is_signed
         if not signed:
             raw = f"{raw}.to(tl.int64)"
-        self.line(f"{name} = tl.where({raw} < 0, {raw} + {size}, {raw})" if wraps and signed else f"{name} = {raw}")
-        self.flag(INDEX, f"({name} < 0) | ({name} >= {size})", self.spread[i.id])
-        clamped = f"tl.minimum(tl.maximum({name}, 0), {size - 1})"
+        end = size_text(size, tight=True)
+        self.line(f"{name} = tl.where({raw} < 0, {raw} + {end}, {raw})" if wraps and signed else f"{name} = {raw}")
+        self.flag(INDEX, f"({name} < 0) | ({name} >= {end})", self.spread[i.id])
+        clamped = f"tl.minimum(tl.maximum({name}, 0), {size_text(size - 1)})"
         return clamped if self.plan.wide else f"{clamped}.to(tl.int32)"
 
     def _valid(self, i: Instr) -> str:
@@ -327,3 +343,8 @@ class Body:
         self.scopes.pop()
         self.masks.pop()
         return f"tl.where({self.text(mask.id)}, {value}, {literal(other, i.dtype)})"
+
+
+def factor(n: Any) -> str:
+    """A size as a divisor."""
+    return size_text(n) if isinstance(n, int) or n.is_Symbol else f"({size_text(n)})"

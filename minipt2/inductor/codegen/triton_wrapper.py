@@ -16,15 +16,17 @@ from ..scheduler.memory import storage_bytes
 from .triton import TritonSource
 from .wrapper import Writer, WrapperSource
 
-C_HEADER = """\
+LAUNCHER = """\
 #include <stddef.h>
 #include <stdint.h>
-typedef struct { void *function; unsigned threads, shared; } kernel;
 typedef int launcher(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-kernel kernels[%d];
 launcher *launch;
 int *err;
 static void *nothing;
+"""
+C_HEADER = LAUNCHER + """\
+typedef struct { void *function; unsigned threads, shared; } kernel;
+kernel kernels[%d];
 #define RUN(k, x, y, ...) do { \\
     void *a[] = {__VA_ARGS__, &nothing, &nothing}; \\
     if (launch(kernels[k].function, x, y, 1, kernels[k].threads, 1, 1, kernels[k].shared, stream, a, 0)) return %d; \\
@@ -37,10 +39,12 @@ UNALIGNED, REFUSED = 16, 32
 class GpuWriter(Writer):
     """``runs`` says for each run what is launched on what: in the arena (``["a", offset]``) or on a pointer (``["p", position]``)."""
 
-    def __init__(self, schedule: Schedule, source: TritonSource, title: str, device: str):
+    def __init__(self, schedule: Schedule, source: Any, title: str, device: str):
         super().__init__(schedule, source.launches, title)
         self.source, self.device, self.stream = source, device, ", stream"
         self.runs: list[dict[str, Any]] = []
+        if self.symbolic:
+            return
         self.workspace = _round(int(schedule.arena_bytes))
         """Offset in the arena of the memory that the two programs of one kernel share."""
         most = max([sum(map(_round, launch.work.values())) for launch in source.launches], default=0)
@@ -69,7 +73,10 @@ class GpuWriter(Writer):
         number = len(self.runs)
         self.runs.append(dict(arena=uses_arena, pointers=len(run.pointers), aligned=[run.pointers.index(n) for n in hinted], launches=launches))
         self.top.append(f"run{number} = library.run({number})")
-        call = f"run{number}({', '.join(['stream', *pointers])})"
+        self.launch(f"run{number}({', '.join(['stream', *pointers])})", hinted)
+
+    def launch(self, call: str, hinted: Sequence[str]) -> None:
+        """The line that calls a run; ``hinted``: inputs that it takes for aligned."""
         if hinted:
             self.body.append(f"while error := {call}: {', '.join(hinted)}, = mend(error, {', '.join(hinted)})")
         else:
@@ -84,14 +91,21 @@ def _round(size: int) -> int:
     return -(-size // ALIGN) * ALIGN
 
 
-def generate(schedule: Schedule, source: TritonSource, title: str, device: str) -> tuple[WrapperSource, dict[str, Any]]:
+def generate(schedule: Schedule, source: Any, title: str, device: str) -> tuple[WrapperSource, dict[str, Any]]:
     """The wrapper of a schedule, and the table of what it launches."""
-    writer = GpuWriter(schedule, source, title, device)
+    if schedule.program.symbols:
+        from .triton_sized_wrapper import SizedWriter
+        writer: GpuWriter = SizedWriter(schedule, source, title, device)
+    else:
+        writer = GpuWriter(schedule, source, title, device)
     return writer.write(), writer.table()
 
 
 def launcher_text(table: dict[str, Any]) -> str:
     """C that launches the runs of ``table``; its globals ``kernels``, ``launch`` and ``err`` are set by the loader."""
+    if "kernels" in table:
+        from .triton_sized_wrapper import launcher_text as for_sizes
+        return for_sizes(table)
     lines = [C_HEADER % (max(len(table["programs"]), 1), REFUSED)]
     for k, run in enumerate(table["runs"]):
         params = ["void *stream"] + ["char *A"] * run["arena"] + [f"void *p{i}" for i in range(run["pointers"])]

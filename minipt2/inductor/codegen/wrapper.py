@@ -306,8 +306,8 @@ class Writer:
 
     def plan_function(self) -> tuple[list[str], list[str]]:
         """The function that lays out memory for a tuple of sizes, and the lines of a call that ask for it."""
-        extents = "".join(f"{number_text(e)}, " for e in largest([e for spec in self.kernels for e in spec.extents]))
-        lines, given = [], [f"extents=({extents})"]
+        first, given = self.plan_arguments()
+        lines = []
         for kind, slot, size in self.schedule.moves:
             lines.append(f"t{slot} = memory.take({number_text(size)})" if kind == "take" else f"memory.give(t{slot})")
         if lines:
@@ -317,16 +317,26 @@ class Writer:
         if self.arena_views:
             lines += [*self.views_lines(), ""]
             given.append("make_views=make_views")
-        lines.append(f"return Plan({', '.join(given)})")
+        lines += [*first, f"return {self.plan_call(given)}"]
         used = ", ".join(n for n in self.named if any(re.search(rf"\b{n}\b", line) for line in lines))
         out = ["", "", f"def make_plan({used}):", *[f"    {line}" if line else "" for line in lines], "", "", "plans = Plans(make_plan)"]
-        opening = [f"plan = plans({used})"]
-        if self.top:
-            names = "".join(line.split(" = ")[0] + ", " for line in self.top)
-            out += ["", "", "def bound(library):", "    return (", *[f"        {line.split(' = ')[1]}," for line in self.top], "    )", "", "",
-                    "runs = Runs(bound, library, wide_library)"]
-            opening.append(f"{names.rstrip()} = runs(plan.wide)")
-        return out, opening
+        top, opening = self.bound() if self.top else ([], [])
+        return out + top, [f"plan = plans({used})", *opening]
+
+    def plan_arguments(self) -> tuple[list[str], list[str]]:
+        """What a plan is told besides places in memory: lines that compute it, and arguments."""
+        extents = "".join(f"{number_text(e)}, " for e in largest([e for spec in self.kernels for e in spec.extents]))
+        return [], [f"extents=({extents})"]
+
+    def plan_call(self, given: Sequence[str]) -> str:
+        return f"Plan({', '.join(given)})"
+
+    def bound(self) -> tuple[list[str], list[str]]:
+        """Lines that bind the functions of the runs, and lines of a call that say which of them suit its plan."""
+        names = "".join(line.split(" = ")[0] + ", " for line in self.top)
+        out = ["", "", "def bound(library):", "    return (", *[f"        {line.split(' = ')[1]}," for line in self.top], "    )", "", "",
+               "runs = Runs(bound, library, wide_library)"]
+        return out, [f"{names.rstrip()} = runs(plan.wide)"]
 
     def derived_lines(self, lines: Sequence[str]) -> list[str]:
         """Names for sizes and scalars that ``lines`` use, computed in order."""

@@ -40,6 +40,9 @@ class Index:
             self._hash = hash((self.const, frozenset(self.terms.items())))
         return self._hash
 
+    def __reduce__(self) -> tuple:
+        return Index, (self.const, self.terms)  # hashes of names differ between processes
+
     def __repr__(self) -> str:
         parts = [str(t) if c == 1 else f"{c}*{t}" for t, c in self.terms.items()]
         return " + ".join(parts + ([str(self.const)] if self.const != 0 or not parts else []))
