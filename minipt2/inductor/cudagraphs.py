@@ -60,8 +60,14 @@ class Recording:
         for address in kept:
             _results[address] = _results.get(address, 0) + 1
         weakref.finalize(self, _forget, list(kept)).atexit = False
+        self.fresh = [k for k, (r, i) in enumerate(self.results) if i is None and isinstance(r, torch.Tensor) and (k < shown or not shown)]
         del kept, lent, results
-        self.held = [_holders(cdata) for cdata in self.kept]
+        self.held = self._holders()
+
+    def _holders(self) -> list[int]:
+        """How many hold each storage and each tensor that is lent."""
+        saved = [r for r, _ in self.results[self.shown:] if isinstance(r, torch.Tensor)] if self.shown else []
+        return [_holders(cdata) for cdata in self.kept] + [r._use_count() for r in saved]
 
     def _result(self, result: Any, inputs: list[Any]) -> tuple[Any, int | None]:
         """(result, None), or (None, position) of the input that it is."""
@@ -85,19 +91,25 @@ class Recording:
 
     def free(self) -> bool:
         """Whether nobody holds results of the last run."""
-        return all([_holders(cdata) == n for cdata, n in zip(self.kept, self.held)])
+        return self._holders() == self.held
 
     @exercise("7.4")
     def run(self, args: list) -> list:
-        """Replay with the inputs ``args``, which are let go. The results are new tensors, most of them over the recording's memory."""
+        """Replay with the inputs ``args``, which are let go. What the caller sees are new tensors: copies of the results that are ``shown``
+        where others are saved, else over the recording's memory. What is saved is lent as it is."""
         # >>> 7.4
         if self.buffers:
-            torch._foreach_copy_([buffer for _, buffer in self.buffers], [args[i] for i, _ in self.buffers])
+            _copy_all([buffer for _, buffer in self.buffers], [args[i] for i, _ in self.buffers])
         self.replay()
-        results = [args[i] if i is not None else r.detach() if isinstance(r, torch.Tensor) else r for r, i in self.results]
-        for k, (r, i) in enumerate(self.results[:self.shown]):
-            if i is None and isinstance(r, torch.Tensor):
-                results[k] = _copy(r)
+        results = [r if i is None else args[i] for r, i in self.results]
+        if self.shown:
+            shown = [results[k] for k in self.fresh]
+            copies = [torch.empty_strided(r.shape, r.stride(), dtype=r.dtype, device=r.device) for r in shown]
+            _copy_all(copies, shown)
+        else:
+            copies = [results[k].detach() for k in self.fresh]
+        for k, copy in zip(self.fresh, copies):
+            results[k] = copy
         args.clear()
         return results
         # <<< 7.4
@@ -164,6 +176,15 @@ class Replayed:
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def _copy_all(into: list[torch.Tensor], values: list[torch.Tensor]) -> None:
+    """One kernel for all tensors of a dtype: torch copies one by one where a list mixes them."""
+    kinds: dict[tuple[torch.dtype, torch.dtype], list[int]] = {}
+    for k, (a, b) in enumerate(zip(into, values)):
+        kinds.setdefault((a.dtype, b.dtype), []).append(k)
+    for places in kinds.values():
+        torch._foreach_copy_([into[k] for k in places], [values[k] for k in places])
 
 
 def _holders(cdata: int) -> int:
