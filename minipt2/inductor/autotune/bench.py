@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import time
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
@@ -19,6 +20,17 @@ from ..triton_library import FLAGS, cuda, freeze, loaded, told
 
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float32: 1e-3, torch.float64: 1e-8}
 """Sums in another order differ by less than so much of the largest value."""
+
+
+def finished(made: Mapping[Any, Any], end: float) -> dict[Any, str]:
+    """Wait until all are compiled, but not beyond ``end`` of ``time.monotonic``; why those that are not are out."""
+    out = {}
+    for c, future in made.items():
+        try:
+            future.result(max(end - time.monotonic(), 0))
+        except (BackendError, TimeoutError) as error:
+            out[c] = (str(error) or "not compiled in time").split("\n")[0]
+    return out
 
 
 @contextlib.contextmanager

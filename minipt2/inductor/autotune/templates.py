@@ -28,7 +28,7 @@ from ..ir import TensorRef
 from ..scheduler.contraction import seen
 from ..scheduler.kernels import Schedule
 from ..scheduler.templates import Candidate
-from .bench import Bench, on_gpu
+from .bench import Bench, finished, on_gpu
 from .descent import descend
 from .race import pick
 from .records import Tried, progress
@@ -119,12 +119,9 @@ class _Race:
 
     def compiled(self, end: float) -> None:
         """Wait until all are compiled, but not beyond ``end``; those that are not, or that the compiler rejects, are out."""
-        for t, made in self.made.items():
-            try:
-                made.result(max(end - time.monotonic(), 0))
-            except (BackendError, TimeoutError) as error:
-                self.tiles.remove(t)
-                trace.artifact("autotune", self.name, f"{self.name}: {t} is out, {str(error) or 'not compiled in time'}".split("\n")[0])
+        for t, reason in finished(self.made, end).items():
+            self.tiles.remove(t)
+            trace.artifact("autotune", self.name, f"{self.name}: {t} is out, {reason}")
 
     def run(self) -> Tried:
         times: dict[Any, float] = {}

@@ -7,6 +7,7 @@ as an ``autotune`` artifact. Upstream: ``torch._inductor.runtime.triton_heuristi
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from typing import Any, Sequence
 
@@ -23,7 +24,7 @@ from ..hardware import Hw
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.memory import storage_bytes
 from ..scheduler.templates import Template
-from .bench import Bench, on_gpu
+from .bench import Bench, finished, on_gpu
 from .descent import descend
 from .race import pick
 from .records import Tried, progress
@@ -33,6 +34,8 @@ SMALL = 1 << 20
 """Bytes below which a kernel costs its launch, whatever its blocks are."""
 BUDGET = 1.0
 """Seconds of a race."""
+TOTAL = 60.0
+"""Seconds of all races of one graph; kernels that were not reached keep the first guess."""
 _chosen: dict[str, Blocks] = {}
 """What this process knows by key."""
 
@@ -48,7 +51,12 @@ def tuned(plans: Sequence[Plan], schedule: Schedule, hw: Hw, device: torch.devic
         if cs[0].split > 1 or key in races or _known(key) is not None or _bytes(plan, schedule) < SMALL or len(cs) == 1:
             continue
         races[key] = _Race(step, plan, cs, schedule, hw, device)  # compiling begins here, for all kernels beside each other
+    end = time.monotonic() + TOTAL
+    for race in progress(races.values(), len(races), "compiling kernels"):  # all first: compilers would disturb the timing
+        race.compiled(end)
     for key, race in progress(races.items(), len(races), "tuning kernels"):
+        if time.monotonic() > end:
+            break
         result = race.run()
         trace.artifact("autotune", schedule.program.name, result)
         trace.count("tuned_kernels")
@@ -82,7 +90,7 @@ class _Race:
 
     def __init__(self, step: Kernel, plan: Plan, cs: Sequence[Blocks], schedule: Schedule, hw: Hw, device: torch.device):
         self.name = title(step, set())
-        self.plan, self.cs, self.hw, self.device = plan, list(cs), hw, device
+        self.plan, self.cs, self.guess, self.hw, self.device = plan, list(cs), cs[0], hw, device
         self.layouts = {p.buffer: schedule.layouts[p.buffer] for p in plan.params}
         self.schedule = schedule
         self.variants: dict[Blocks, tuple[Program, tuple[int, int], bool]] = {}
@@ -94,6 +102,12 @@ class _Race:
         new = [c for c in cs if c not in self.variants]
         self.variants.update((c, variant(self.plan, c, self.schedule)) for c in new)
         self.made.update(zip(new, triton_pool.submit([asdict(self.variants[c][0]) for c in new], self.hw.capability)))
+
+    def compiled(self, end: float) -> None:
+        """Wait until all are compiled, but not beyond ``end``; those that are not, or that the compiler rejects, are out."""
+        for c, reason in finished(self.made, end).items():
+            self.cs.remove(c)
+            trace.artifact("autotune", self.name, f"{self.name}: {c} is out, {reason}")
 
     def around(self, c: Blocks) -> list[Blocks]:
         found = neighbours(c, self.plan, self.hw)
@@ -110,7 +124,7 @@ class _Race:
                     best = descend(best, self.around, self.time, self.right, BUDGET, times)
         except (BackendError, RuntimeError) as error:  # out of memory, or the guess itself does not run: nothing to compare with
             trace.artifact("autotune", name, error)
-            best = self.cs[0]
+            best = self.guess
         self.bench = None  # its memory is for the next race
         return Tried(name, best, {c: 1e6 * s for c, s in times.items()})
 
@@ -119,7 +133,7 @@ class _Race:
         self.bench = Bench(self.layouts, self.hw, self.device)
         written = [p.buffer for p in self.plan.params if p.written]
         self.before = self.bench.taken(written)
-        self.launch(self.cs[0])
+        self.launch(self.guess)
         self.wanted = self.bench.taken(written)
 
     def right(self, c: Blocks) -> bool:

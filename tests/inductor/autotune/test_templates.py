@@ -1,9 +1,6 @@
 """Templates raced against the library, with planted times, on a CPU: Triton's interpreter stands in for the GPU."""
 from __future__ import annotations
 
-import contextlib
-from dataclasses import asdict
-
 import pytest
 import torch
 
@@ -12,52 +9,25 @@ from minipt2 import trace
 from minipt2.config import config
 from minipt2.inductor import triton_pool
 from minipt2.inductor.autotune import choose, templates
-from minipt2.inductor.autotune.bench import Bench
 from minipt2.inductor.autotune.template_space import MOST, PER_SHAPE, around, expected, launchable, tiles
 from minipt2.inductor.codegen.triton_template import Tile
 from minipt2.inductor.hardware import REFERENCE, Hw
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import GPU, schedule
-from minipt2.inductor.scheduler.memory import storage_bytes
 from minipt2.inductor.scheduler.templates import Template
-from minipt2.inductor.triton_interpreter import Interpreted
 from tests.inductor.programs import graph_of
 from tests.inductor.templates import check, run, templated
 
+from .interpreter import Compiled, Interpreter, interpreter
+
+__all__ = ["interpreter"]
 pytest.importorskip("triton")
 LIBRARY = templates.LIBRARY
 
 
-class Interpreter(Bench):
-    """``times`` says how long each way takes: the number of launches it makes decides between library (with loops) and template."""
-
-    wrong: set = set()
-    made: list = []
-
-    def __init__(self, layouts, hw, device):
-        numbers = torch.Generator("cpu").manual_seed(0)
-        self.layouts = layouts
-        self.buffers = {n: torch.zeros(storage_bytes(v) // v.dtype.itemsize, dtype=v.dtype) for n, v in layouts.items()}
-        for buffer in self.buffers.values():
-            if buffer.is_floating_point():
-                buffer.normal_(generator=numbers)
-        self.made.append(self)
-
-    def launch(self, program, made, names, grid, checks):
-        places = [["p", k] for k in range(len(names))]
-        launched = dict(kernel=0, grid=grid, args=places, sizes=[self.buffers[n].nbytes for n in names], checks=checks)
-        runs = [dict(arena=False, pointers=len(names), aligned=[], launches=[launched])]
-        assert Interpreted(dict(programs=[asdict(program)], runs=runs)).run(0)(0, *[self.buffers[n].data_ptr() for n in names]) == 0
-        self.last = program
-
-
 @pytest.fixture
-def raced(monkeypatch, tmp_path):
+def raced(monkeypatch, tmp_path, interpreter):
     """``raced(fn, tensors, times)``: the tiles chosen where ways take the planted ``times`` (library or tile -> seconds)."""
-    monkeypatch.setattr(templates, "on_gpu", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(templates, "Bench", Interpreter)
-    monkeypatch.setattr(triton_pool, "submit", lambda programs, capability: [_Done() for _ in programs])
-    monkeypatch.setattr(templates, "_chosen", {})
     told = []
 
     def race(fn, tensors, times, ts, **settings):
@@ -76,11 +46,6 @@ def raced(monkeypatch, tmp_path):
                 stop()
         return plan, seen, told
     return race
-
-
-class _Done:
-    def result(self, timeout=None):
-        return None
 
 
 def layer(x, w, v):
@@ -145,6 +110,12 @@ def test_layers_of_one_kind_are_raced_once(raced):
         return x
     plan, chosen, told = raced(layers, (torch.randn(16, 16), torch.randn(16, 16), torch.randn(16)), {LIBRARY: 3.0, LARGE: 1.0}, [LARGE])
     assert chosen == [LARGE] * 3 and len(told) == 1 and len(plan.steps) == 3
+
+
+def test_what_is_not_compiled_in_time_is_out(raced, monkeypatch):
+    monkeypatch.setattr(triton_pool, "submit", lambda programs, capability: [Compiled(late="MBLOCK: tl.constexpr = 32" in p["text"]) for p in programs])
+    _, chosen, told = raced(layer, TENSORS, {LIBRARY: 3.0, SMALL: 2.0}, [SMALL, LARGE])
+    assert chosen == [SMALL] and "32×32×16, 4 warps, 3 stages is out, not compiled in time" in told[0]
 
 
 def test_time_runs_out(raced, monkeypatch):
