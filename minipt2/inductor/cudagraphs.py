@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
+from collections import Counter, OrderedDict
 from typing import Any, Callable, Hashable, Sequence
 
 import torch
@@ -23,8 +24,10 @@ from .runtime import arena_pool
 
 MOST_RECORDINGS = 4
 """Recordings of one graph for the same sizes: calls whose results live at the same time, or that read parameters at other addresses."""
-MOST_SIZES = 8
-"""Tuples of sizes of one graph that are recorded."""
+MOST_SIZES = 16
+"""Tuples of sizes of one graph that are recorded at a time."""
+FEW_REPLAYS, MOST_PATIENCE, MOST_MET = 8, 256, 1024
+"""Replays by which a recording has not yet paid for itself; the most often that sizes must be met before they are recorded; tuples counted."""
 
 Compiled = Callable[[list], list]
 Replay = Callable[[], None]
@@ -115,20 +118,57 @@ class Recording:
         # <<< 7.4
 
 
-class Replayed:
-    """``fn(args: list) -> list``, recorded at the second call for each tuple of sizes (integers among ``args``) and replayed from then on.
-
-    static: positions of parameters and buffers. written: of inputs that ``fn`` writes into. shown: how many results, the first ones, are
-    copied for the caller. name: for the log. record: ``record(fn, inputs) -> (replay, results)``.
+class Room:
+    """Which tuples of sizes are recorded: at most ``MOST_SIZES`` at a time. Where there is no room, a new one waits until it was met ``patience``
+    times; then the one that was used longest ago goes. If that one was hardly replayed (a cache that grows with each token comes by sizes
+    once a text), patience doubles, so that recording never costs more than it brings; if it was, patience is short again.
     """
 
-    def __init__(self, fn: Compiled, static: Sequence[int], written: Sequence[int], shown: int, name: str, record: Record | None = None):
+    def __init__(self) -> None:
+        self.recordings: OrderedDict[Hashable, list[Recording]] = OrderedDict()
+        self.replays: Counter[Hashable] = Counter()
+        self.met: OrderedDict[Hashable, int] = OrderedDict()
+        self.patience = 2
+
+    def used(self, sizes: Hashable) -> None:
+        self.recordings.move_to_end(sizes)
+        self.replays[sizes] += 1
+
+    def make(self, sizes: Hashable) -> None:
+        """Room for recordings for ``sizes``. Raises NotRecorded."""
+        if len(self.recordings) >= MOST_SIZES:
+            self.met[sizes] = times = self.met.pop(sizes, 0) + 1
+            if len(self.met) > MOST_MET:
+                self.met.popitem(last=False)
+            if times < self.patience:
+                raise NotRecorded(f"{MOST_SIZES} other tuples of sizes are recorded, and {sizes} was met {times} of {self.patience} times")
+            oldest, dropped = self.recordings.popitem(last=False)
+            replays = self.replays.pop(oldest, 0)
+            if dropped:
+                self.patience = min(2 * self.patience, MOST_PATIENCE) if replays < FEW_REPLAYS else 2
+            del self.met[sizes]
+        self.recordings[sizes] = []
+
+
+class Replayed:
+    """``fn(args: list) -> list``, recorded at the second call for each tuple of sizes (integers among ``args``; ``Room`` says how many of them)
+    and replayed from then on.
+
+    static: positions of parameters and buffers. written: of inputs that ``fn`` writes into. shown: how many results, the first ones, are
+    copied for the caller. name: for the log. record: ``record(fn, inputs) -> (replay, results)``. check: called before each replay, raises
+    what kernels of earlier calls found (a run that is not replayed checks by itself).
+    """
+
+    def __init__(self, fn: Compiled, static: Sequence[int], written: Sequence[int], shown: int, name: str, record: Record | None = None,
+                 check: Callable[[], None] = lambda: None):
         self.fn, self.static, self.written, self.shown = fn, frozenset(static), frozenset(written), shown
-        self.name, self.record = name, record
-        self.recordings: dict[Hashable, list[Recording]] = {}
+        self.name, self.record, self.check = name, record, check
+        self.room = Room()
+        self.recordings = self.room.recordings
         self.lock = threading.Lock()
 
     def __call__(self, args: list) -> list:
+        self.check()
         if not self.lock.acquire(blocking=False):
             return self.plainly(args, "another thread is in it")
         try:
@@ -153,10 +193,9 @@ class Replayed:
         sizes = tuple([a for a in args if not isinstance(a, torch.Tensor)])
         family = self.recordings.get(sizes)
         if family is None:
-            if len(self.recordings) >= MOST_SIZES:
-                raise NotRecorded(f"it was recorded for {MOST_SIZES} tuples of sizes, and is not for {sizes}")
-            self.recordings[sizes] = []
+            self.room.make(sizes)
             return None
+        self.room.used(sizes)
         for recording in family:
             if recording.fits(args) and recording.free():
                 if recording.stream != _stream():

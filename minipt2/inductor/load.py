@@ -72,7 +72,7 @@ def start(recipe: Recipe, name: str) -> Compiled:
     if recipe.triton is not None:
         call = triton_library.on_device(call, recipe.triton)
     if recipe.lasting is not None:
-        call = Replayed(call, recipe.lasting, recipe.written, recipe.shown, name)
+        call = Replayed(call, recipe.lasting, recipe.written, recipe.shown, name, check=library.check)
     return call if recipe.prologue is None else _with_frozen(recipe.prologue, recipe.kept, call)
 
 

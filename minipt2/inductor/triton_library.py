@@ -6,6 +6,7 @@ earlier call did wrong. Upstream: ``torch._inductor.runtime.static_triton_launch
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import itertools
@@ -14,7 +15,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 
-from ..errors import BackendError
+from ..errors import BackendError, warn
 from . import cache, triton_pool
 from .codegen.triton_wrapper import REFUSED, UNALIGNED, launcher_text
 from .hardware import hardware
@@ -70,6 +71,31 @@ def bits(flags: Any) -> int:
     return found
 
 
+class Notes:
+    """Where kernels of all graphs note wrong indices and values: flags in host memory that a GPU writes. No call waits for the GPU: the next call of
+    any compiled graph raises, replayed or not, and what no call came by to raise is told at the end of the process. Such an index is never used: the kernel reads the nearest
+    element (an eager kernel stops with a device-side assertion, after which the process cannot use the GPU any more)."""
+
+    def __init__(self) -> None:
+        self.memory = torch.zeros(FLAGS, dtype=torch.int32, pin_memory=torch.cuda.is_available())
+        self.flags = (ctypes.c_int * FLAGS).from_address(self.memory.data_ptr())
+
+    @staticmethod
+    def shared() -> "Notes":
+        global _notes
+        if _notes is None:
+            _notes = Notes()
+            atexit.register(_notes.tell)
+        return _notes
+
+    def tell(self) -> None:
+        if any(self.flags):
+            warn("a kernel on a GPU met an index out of range, or a value without meaning, and no compiled call followed that could raise")
+
+
+_notes: Notes | None = None
+
+
 class _Kernel(ctypes.Structure):
     _fields_ = [("function", ctypes.c_void_p), ("threads", ctypes.c_uint), ("shared", ctypes.c_uint)]
 
@@ -84,7 +110,6 @@ class Loaded:
         self.c = cache.compile_c(launcher_text(table))
         self.ready = False
         self.stream = functools.partial(torch._C._cuda_getCurrentRawStream, self.index)
-        self.flags: Any = None
 
     def run(self, k: int) -> Callable[..., int]:
         run = self.table["runs"][k]
@@ -94,9 +119,10 @@ class Loaded:
         return function
 
     def check(self) -> None:
-        """Kernels tell of wrong indices by flags in host memory: no call waits for the GPU, the next one raises."""
-        if self.flags is not None and any(self.flags):
-            fail(bits(self.flags))
+        """Raises what kernels of this or of another graph found in an earlier call."""
+        notes = _notes
+        if notes is not None and any(notes.flags):
+            fail(bits(notes.flags))
 
     def finish(self) -> None:
         """Wait for the compiler, load machine code, hand its addresses to the C side."""
@@ -118,9 +144,7 @@ class Loaded:
         """Tell the C side how to launch, and where wrong indices are noted."""
         ctypes.c_void_p.in_dll(self.c, "launch").value = ctypes.cast(cuda().cuLaunchKernel, ctypes.c_void_p).value
         if checks:
-            self.memory = torch.zeros(FLAGS, dtype=torch.int32, pin_memory=True)
-            self.flags = (ctypes.c_int * FLAGS).from_address(self.memory.data_ptr())
-            ctypes.c_void_p.in_dll(self.c, "err").value = self.memory.data_ptr()
+            ctypes.c_void_p.in_dll(self.c, "err").value = Notes.shared().memory.data_ptr()
 
 
 class Sized(Loaded):

@@ -160,6 +160,47 @@ def test_sizes_have_recordings_of_their_own(told):
     assert len(call.recordings) == MOST_SIZES and "tuples of sizes" in told[0]
 
 
+def test_sizes_that_are_used_again_take_the_place_of_those_that_are_not(told):
+    call = replayed(lambda args: [args[1][:args[0]] * 2])
+    x = torch.arange(100.0)
+    for _ in range(20):
+        for n in range(1, MOST_SIZES + 1):
+            call([n, x])
+    for _ in range(20):
+        assert call([50, x])[0].tolist() == [2.0 * i for i in range(50)]
+    assert len(call.recordings[(50,)]) == 1 and (1,) not in call.recordings and len(told) == 1
+
+
+def test_a_cache_that_grows_does_not_record_for_nothing():
+    """Each size comes once a text: after a few recordings that nobody replayed, calls run as they are."""
+    made = []
+
+    def counted(fn, inputs):
+        made.append(1)
+        return record(fn, inputs)
+    call = Replayed(lambda args: [args[1][:args[0]] * 2], (), (), 0, "test", counted)
+    x = torch.arange(200.0)
+    for _ in range(12):
+        for n in range(100, 200):
+            assert call([n, x])[0][-1] == 2 * (n - 1)
+    assert len(made) < 10 * MOST_SIZES
+
+
+def test_what_an_earlier_call_did_wrong_is_raised_before_a_replay():
+    wrong = []
+
+    def check():
+        if wrong:
+            raise wrong.pop()
+    call = Replayed(double, (), (), 0, "test", record, check)
+    for _ in range(3):
+        call([torch.ones(2)])
+    wrong.append(IndexError("index out of range in self"))
+    with pytest.raises(IndexError, match="out of range"):
+        call([torch.ones(2)])
+    assert call([torch.ones(2)])[0].tolist() == [2.0, 2.0]
+
+
 def test_nothing_and_numbers_are_results_too():
     call = replayed(lambda args: [None, 3, args[0] + 1])
     for _ in range(3):

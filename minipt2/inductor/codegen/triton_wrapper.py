@@ -54,8 +54,7 @@ class GpuWriter(Writer):
         return ["from minipt2.inductor.triton_library import mend"]
 
     def prologue(self) -> list[str]:
-        checks = any(launch.checks for launch in self.kernels)
-        return ["library.check()"] * checks + ["stream = library.stream()"] * bool(self.runs)
+        return ["library.check()", "stream = library.stream()"] if self.runs else []
 
     def call(self, run: Any, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
         aligned: set[str] = set()

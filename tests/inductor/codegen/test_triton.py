@@ -15,7 +15,7 @@ import minipt2
 from minipt2 import models
 from minipt2 import prims as P
 from minipt2.config import config
-from minipt2.inductor import cache, ops, triton_pool
+from minipt2.inductor import cache, ops, triton_library, triton_pool
 from minipt2.inductor.codegen import triton as codegen
 from minipt2.inductor.codegen import triton_wrapper
 from minipt2.inductor.hardware import REFERENCE, TINY, Hw
@@ -253,6 +253,23 @@ def test_wrong_index_raises(interpreted):
     with pytest.raises(IndexError, match="out of range"):
         fn(table, torch.tensor([1, 5]))
     torch.testing.assert_close(fn(table, torch.tensor([0, 1])), table[:2] * 2)
+
+
+def test_a_wrong_index_is_raised_by_the_next_call_of_any_graph(monkeypatch):
+    """As on a GPU: kernels write into memory that all graphs share."""
+    monkeypatch.setattr(triton_library, "_notes", None)
+    first, second = (triton_library.Loaded.__new__(triton_library.Loaded) for _ in range(2))
+    second.check()
+    notes = triton_library.Notes.shared()
+    first.check()
+    notes.memory[0] = 1
+    with pytest.raises(IndexError, match="out of range"):
+        second.check()
+    first.check()
+    notes.memory[0] = 1
+    with pytest.warns(UserWarning, match="index out of range"):
+        notes.tell()
+    notes.memory[0] = 0
 
 
 # ------------------------------------------------------------------ models
