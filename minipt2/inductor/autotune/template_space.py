@@ -16,6 +16,7 @@ L2 cache's, a start of every wave. It only orders: what is tried is measured. Up
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from math import prod
 from typing import Iterator
 
@@ -26,10 +27,10 @@ from ..codegen.triton_template import GROUP, Tile, tf32_allowed
 from ..hardware import Hw
 from ..scheduler.contraction import Contraction
 
-MOST = 20
+MOST = 28
 """Tiles tried of one template."""
-PER_SHAPE = 3
-"""Of one m x n, so that the space is not all of one shape."""
+PER_SHAPE, PER_DEPTH, PER_WARPS = 5, 3, 2
+"""Of one m x n, of those with one k, of those with as many warps: so that the space is not all of one shape."""
 HELD = 128
 """Elements of the accumulator in a thread's 255 registers."""
 LARGEST = 1 << 15
@@ -38,6 +39,10 @@ RESERVED = 1 << 10
 """Shared memory that the compiler takes besides."""
 CACHE_RATE = 100.0
 """Bytes that an SM reads from the L2 cache in a nanosecond."""
+STEP = 60.0
+"""Nanoseconds of a step besides: barriers and addresses."""
+LATENCY = 800.0
+"""Nanoseconds that a load takes, shared by the steps that are loaded ahead and by the programs of an SM."""
 START = 2000.0
 """Nanoseconds until a program's first operands are there, and for its stores."""
 
@@ -46,12 +51,13 @@ def tiles(c: Contraction, hw: Hw) -> list[Tile]:
     """At most ``MOST`` tiles that launch on ``hw``, those first that should be fastest."""
     if c.a.dtype is torch.float32 and not tf32_allowed(c):
         return []  # without tensor cores no template has ever beaten the library
-    ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, t.stages))
-    seen: dict[tuple[int, int], int] = {}
+    ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, -t.stages))
+    seen: Counter[tuple[int, ...]] = Counter()
     kept = []
     for t in ranked:
-        seen[t.m, t.n] = seen.get((t.m, t.n), 0) + 1
-        if seen[t.m, t.n] <= PER_SHAPE:
+        kinds = (t.m, t.n), (t.m, t.n, t.k), (t.m, t.n, t.k, t.warps)
+        if all(seen[kind] < most for kind, most in zip(kinds, (PER_SHAPE, PER_DEPTH, PER_WARPS))):
+            seen.update(kinds)
             kept.append(t)
     return kept[:MOST]
 
@@ -89,8 +95,8 @@ def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     each = -(-programs // hw.sms)
     steps = -(-c.k // t.k) * (c.depth // c.k)
     step = t.k * max(t.m * t.n / (rate * 2 / item), (t.m + t.n) * item / CACHE_RATE)
-    stall = 500.0 / (t.stages * min(resident, each))  # waiting for memory, hidden by loads that run ahead and by neighbours
-    return each * steps * max(step, stall) + START * -(-each // resident)
+    stall = LATENCY / ((t.stages - 1) * min(resident, each))
+    return each * steps * (max(step, stall) + STEP) + START * -(-each // resident)
 
 
 def around(t: Tile, c: Contraction, hw: Hw) -> list[Tile]:

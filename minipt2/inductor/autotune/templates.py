@@ -2,7 +2,8 @@
 the loops' own kernel.
 
 The race is between pairs: [library's kernel, then the loops' kernel] and [one template]. Both run on the same memory, after the GPU's cache was
-emptied once, so that the loops find the library's result in the cache as they do in the graph. A template must give the pair's results and
+emptied once, so that the loops find the library's result in the cache as they do in the graph; and both as CUDA graphs, so that it is the GPU
+that is timed. A template must give the pair's results and
 be faster by ``race.MARGIN``. What won is kept on disk under everything that it depends on. Upstream:
 ``torch._inductor.select_algorithm.AlgorithmSelectorCache``, ``ir.MultiTemplateBuffer``.
 """
@@ -101,6 +102,7 @@ class _Race:
         self.variants: dict[Tile, tuple[Program, tuple[int, int], list[str], bool]] = {}
         self.made: dict[Tile, Any] = {}
         self.tiles = list(ts)
+        self.recorded: dict[Any, Any] = {}
         self.add(self.tiles)
         self.loops: Any = None
         if candidate.after is not None:
@@ -134,7 +136,7 @@ class _Race:
                     best = descend(best, self.around, self.time, self.right, BUDGET, times)
         except (BackendError, RuntimeError) as error:  # out of memory, or the library itself refuses: nothing to compare with
             trace.artifact("autotune", self.name, error)
-        self.bench = None
+        self.bench, self.recorded = None, {}  # their memory is for the next race
         return Tried(self.name, best, {c: 1e6 * s for c, s in times.items()})
 
     def around(self, t: Tile) -> list[Tile]:
@@ -162,7 +164,9 @@ class _Race:
         return self.bench.agrees(self.wanted)
 
     def time(self, c: Any) -> float:
-        return self.bench.time(lambda: self.launch(c))
+        if c not in self.recorded:
+            self.recorded[c] = self.bench.recorded(lambda: self.launch(c))
+        return self.bench.time(self.recorded[c])
 
     def launch(self, c: Any) -> None:
         if c == LIBRARY:

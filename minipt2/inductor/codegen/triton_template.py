@@ -16,11 +16,13 @@ import torch
 
 from ..ir import Instr
 from ..scheduler.contraction import Contraction, Operand
+from ..scheduler.flat import uses
 from ..scheduler.kernels import Schedule
 from ..scheduler.memory import storage_bytes
 from ..scheduler.templates import Template, without_product
 from .c_openmp_plan import Param, Plan, rename_buffers
 from .index import bare
+from .triton_ops import HALF
 from .triton_values import Axis, Body
 
 GROUP = 8
@@ -79,6 +81,7 @@ class TemplateWriter(Body):
         axes = [Axis("z", plan.axes["z"], 1)] if plan.axes["z"] else []
         axes += [Axis("m", plan.axes["m"] or [("m", 1)], tile.m, "[:, None]"), Axis("n", plan.axes["n"] or [("n", 1)], tile.n, "[None, :]")]
         super().__init__(plan.loops, axes)
+        self.exact = self._unrounded()
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
         self.tiles = (-(-rows // tile.m), -(-columns // tile.n))
@@ -204,6 +207,18 @@ class TemplateWriter(Body):
     # ------------------------------------------------------------ loops
     def _product(self, i: Instr) -> str:
         return "acc"
+
+    def _to_dtype(self, i: Instr) -> str:
+        """A product goes into the loops as it was added up: what a library rounds, for it must store it, is not rounded here."""
+        return self.part(i.args[0]) if i.args[0].id in self.exact and i.dtype in HALF else super()._to_dtype(i)
+
+    def _unrounded(self) -> set[int]:
+        """Values of the product before it takes its dtype."""
+        found: set[int] = set()
+        for i in self.plan.instrs:
+            if i.op == "product" or i.dtype is torch.float32 and i.op in ("mul", "add") and any(u in found for u in uses(i)):
+                found.add(i.id)
+        return found if self.contraction.result.dtype in HALF else set()
 
 
 def _times(n: int) -> str:

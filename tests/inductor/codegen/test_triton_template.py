@@ -1,4 +1,5 @@
 """Templates for contractions without a GPU: against float64 under Triton's interpreter, as machine code, and as text."""
+import importlib
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from minipt2 import models
 from minipt2 import prims as P
 from minipt2.config import config
 from minipt2.inductor import triton_pool
@@ -16,6 +18,7 @@ from minipt2.inductor.ir import Extern
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import GPU, schedule
 from minipt2.inductor.scheduler.templates import Template
+from tests.compare import check_module
 from tests.inductor.programs import graph_of
 from tests.inductor.templates import check, run, templated
 
@@ -261,3 +264,20 @@ def test_machine_code_for_two_generations():
     futures = [f for s in sources for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in s.programs], capability)]
     for binary, launch in (f.result() for f in futures):
         assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+
+
+# ------------------------------------------------------------------ models
+@pytest.mark.parametrize("name, phase", [("gpt2", "infer"), ("gpt2", "train"), ("bert", "infer"), ("vit", "infer"), ("resnet18", "infer"),
+                                         ("recommender", "train")])
+def test_model_of_templates_matches_eager(name, phase, fresh, monkeypatch):
+    """Every product and convolution that may be a template is one."""
+    compiler = importlib.import_module("minipt2.inductor.compile")
+    counted = []
+
+    def all_of_them(candidates, draft):
+        counted.extend(candidates)
+        return [Tile(64, 64, 32)] * len(candidates)
+    monkeypatch.setattr(compiler, "_chooser", lambda device: all_of_them)
+    module = models.build(name, "small").train(phase == "train")
+    check_module(module, *models.inputs(name, "small"), grad=phase == "train", tolerance=2e-4)
+    assert len(counted) > 3
