@@ -4,11 +4,14 @@ Upstream: ``torch._dynamo.exc``. Imported by every room; imports none of them bu
 """
 from __future__ import annotations
 
+import ast
+import itertools
 import linecache
 import sys
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Sequence
 
 import torch
 
@@ -91,3 +94,52 @@ def warn(message: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
+
+
+def at_user_lines(error: BaseException, frames: Sequence[UserFrame], below: int | None = None) -> None:
+    """Put the user's lines into the traceback of ``error``, as if the program had raised it there rather than a graph made of it.
+
+    frames: outermost first. below: how many entries of the traceback come before them (default: all).
+    """
+    entries, tb = [], error.__traceback__
+    while tb is not None:
+        entries.append(tb)
+        tb = tb.tb_next
+    below = len(entries) if below is None else below
+    chain = None
+    for tb in reversed([*entries[:below], *map(_entry, frames), *entries[below:]]):
+        chain = TracebackType(chain, tb.tb_frame, tb.tb_lasti, tb.tb_lineno)
+    error.__traceback__ = chain
+
+
+def of_graph(error: BaseException) -> None:
+    """Put the user's lines of the graph's node in which ``error`` came up into its traceback, where it came up in one."""
+    found, depth, tb = None, 0, error.__traceback__
+    while tb is not None:
+        depth += 1
+        code, module = tb.tb_frame.f_code, tb.tb_frame.f_locals.get("self")
+        if isinstance(module, torch.fx.GraphModule) and code is getattr(module.forward, "__code__", None):
+            found = module, tb.tb_lineno - code.co_firstlineno, depth
+        tb = tb.tb_next
+    if found is not None:
+        module, line, depth = found
+        index = (getattr(module, "_lineno_map", None) or {}).get(line)
+        node = next(itertools.islice(module.graph.nodes, index, None), None) if index is not None else None
+        at_user_lines(error, node.meta.get("stack", ()) if node is not None else (), depth)
+
+
+def _entry(frame: UserFrame) -> TracebackType:
+    """A traceback's entry for a line that is not running: of code that was compiled to lie there, and does nothing but raise."""
+    start = len(linecache.getline(frame.file, frame.line)) - len(linecache.getline(frame.file, frame.line).lstrip())
+    raising = ast.parse("raise RuntimeError")
+    for node in ast.walk(raising):
+        if isinstance(node, (ast.stmt, ast.expr)):
+            node.lineno = node.end_lineno = frame.line
+            node.col_offset, node.end_col_offset = start, start + len(frame.text)
+    name = frame.function.rpartition(".")[2]
+    code = compile(raising, frame.file, "exec").replace(co_name=name)
+    try:
+        exec(code, {})
+    except RuntimeError as error:
+        return error.__traceback__.tb_next
+    raise AssertionError("unreachable")

@@ -5,6 +5,7 @@ ALLOWED: dict[str, str] = {
     "torch._subclasses.fake_tensor": "FakeTensorMode for operators that our own fake tensors have no rule for (borrowed, DESIGN section 3)",
     "torch.distributions.utils._lazy_property_and_property": "what a distribution's class gives for a lazy property: made while tracing",
     "torch._C._group_tensors_by_device_and_dtype": "by which clip_grad_norm_ and optimisers sort tensors: answered while tracing",
+    "torch.optim.optimizer._get_value": "by which a step reads its count as a number: answered while tracing",
     "torch._C._get_tracing_state": "whether torch.jit.trace records: the original function runs then",
     "torch._C._get_dispatch_mode": "whether make_fx records, likewise",
     "torch._C._TorchDispatchModeKey.PROXY": "names its mode",

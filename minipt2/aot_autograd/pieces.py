@@ -15,6 +15,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from ..errors import at_user_lines
 from ..prims.lazy import Graph
 from ..shapes.known import SYMBOLIC, symbols_in
 
@@ -94,11 +95,15 @@ class _Alone:
 
     def __call__(self, values: dict, symbols: dict) -> None:
         args, kwargs = _filled((self.node.args, self.node.kwargs), {**values, **_attributes(self.gm, self.needs)}, symbols)
-        with torch.set_grad_enabled(self.grad):
-            if self.node.op == "call_function":
-                result = self.node.target(*args, **kwargs)
-            else:
-                result = getattr(args[0], self.node.target)(*args[1:], **kwargs)
+        try:
+            with torch.set_grad_enabled(self.grad):
+                if self.node.op == "call_function":
+                    result = self.node.target(*args, **kwargs)
+                else:
+                    result = getattr(args[0], self.node.target)(*args[1:], **kwargs)
+        except Exception as error:
+            at_user_lines(error, self.node.meta.get("stack", ()))
+            raise
         values[self.node] = result
         leaves = pytree.tree_leaves(result)
         for k, d, e in self.shows:

@@ -13,7 +13,7 @@ import torch
 
 from .. import trace
 from ..config import config
-from ..errors import BackendError, FixedSize, Unsupported
+from ..errors import BackendError, FixedSize, Unsupported, of_graph
 from . import hook
 from .guard_kinds import describe
 from .bytecode import Instruction, assemble, clone, ops
@@ -85,10 +85,14 @@ def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable
 
 
 def run_graph_maker(fn: Callable) -> Callable:
-    """``fn`` behind a frame below which nothing is captured."""
+    """``fn`` behind a frame below which nothing is captured; what it raises names the user's lines."""
 
     def run_graph(*args: Any) -> tuple:
-        return fn(*args)
+        try:
+            return fn(*args)
+        except Exception as error:
+            of_graph(error)
+            raise
 
     return run_graph
 
@@ -100,8 +104,9 @@ def run_stateful_graph_maker(fn: Callable) -> Callable:
         grad = torch.is_grad_enabled()
         try:
             return fn(*args)
-        except BaseException:
+        except BaseException as error:
             torch._C._set_grad_enabled(grad)
+            of_graph(error)
             raise
 
     return run_graph

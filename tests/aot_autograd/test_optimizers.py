@@ -76,6 +76,24 @@ def test_compiled_steps(name, foreach):
     assert (counted["graphs"], counted["breaks"]) == (2, 0)
 
 
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.NAdam, torch.optim.Adamax, torch.optim.Adagrad])
+def test_corrections_are_computed_in_double(make):
+    """Eager computes them as Python numbers, though the count that they come of is a float32 tensor."""
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        module = nn.Linear(4, 5, dtype=torch.float64)
+        optimizer = make(module.parameters(), lr=0.01)
+        step = minipt2.compile(optimizer.step, backend="aot_eager", fullgraph=True) if compiled else optimizer.step
+        for _ in range(4):
+            module.zero_grad()
+            module(torch.linspace(-1, 1, 8, dtype=torch.float64).view(2, 4)).square().sum().backward()
+            step()
+        results.append([p.detach() for p in module.parameters()])
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=1e-9 if make is torch.optim.NAdam else 1e-15)  # NAdam's product is float32
+
+
+
 def test_state_under_a_tensor_that_was_not_there():
     """What a dict keyed by tensors lacks is guarded: the second step finds the state that the first one made."""
     def step(state, p):

@@ -2,6 +2,7 @@
 import itertools
 import subprocess
 import sys
+import warnings
 import zlib
 
 import pytest
@@ -248,3 +249,13 @@ for name in ("resnet18", "mobilenetv2", "gpt2", "bert", "vit", "recommender", "u
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_deviations_do_not_warn_of_elements_that_are_not_there():
+    mode = FakeMode()
+    x, z = mode.from_tensor(torch.randn(4, 5)), mode.from_tensor(torch.ones(3, dtype=torch.complex64))
+    with mode, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for result in (x.var(0), x.std(), x.std(1, correction=2), *torch.var_mean(x, 1)):
+            assert result.dtype is torch.float32
+        assert torch.var(z).dtype is torch.float32

@@ -142,7 +142,10 @@ class TensorVariable(Variable):
         if name == "requires_grad_":
             return self._requires_grad(tx, args, kwargs)
         if name == "addcdiv_" and isinstance(kwargs.get("value"), TensorVariable):  # a number, which eager reads from the tensor
-            change = tx.output.call(tx, torch.mul, [tx.output.call(tx, torch.div, args, {}), kwargs["value"]], {})
+            if self.value.device.type == "cpu":  # in the order of eager's kernel
+                change = tx.output.call(tx, torch.div, [tx.output.call(tx, torch.mul, [kwargs["value"], args[0]], {}), args[1]], {})
+            else:
+                change = tx.output.call(tx, torch.mul, [tx.output.call(tx, torch.div, args, {}), kwargs["value"]], {})
             return self.call_method(tx, "add_", [change], {})
         if name == "register_hook":
             from .autograd_function import register_hook
