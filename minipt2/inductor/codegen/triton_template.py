@@ -205,12 +205,15 @@ class TemplateWriter(Body):
         self.line(f"acc = tl.dot(u, v, acc{precision})")
 
     # ------------------------------------------------------------ loops
-    def _product(self, i: Instr) -> str:
-        return "acc"
-
-    def _to_dtype(self, i: Instr) -> str:
+    def define(self, id: int) -> None:
         """A product goes into the loops as it was added up: what a library rounds, for it must store it, is not rounded here."""
-        return self.part(i.args[0]) if i.args[0].id in self.exact and i.dtype in HALF else super()._to_dtype(i)
+        i = self.by_id[id]
+        if i.op == "product":
+            self.scopes[-1][id] = "acc"
+        elif i.op == "to_dtype" and i.args[0].id in self.exact and i.dtype in HALF:
+            self.scopes[-1][id] = self.text(i.args[0].id)
+        else:
+            super().define(id)
 
     def _unrounded(self) -> set[int]:
         """Values of the product before it takes its dtype."""

@@ -160,12 +160,13 @@ def test_shared_memory_bounds_the_space():
     assert any(t.stages * (t.m + t.n) * t.k * 2 > 48 << 10 for t in tiles(c, REFERENCE))
 
 
-def test_float32_only_where_torch_allows_tf32():
+def test_float32_is_left_to_the_library():
+    """Whose precision follows torch's setting at every call."""
     before = torch.get_float32_matmul_precision()
     try:
-        for precision, wanted in (("highest", False), ("high", True)):
+        for precision in ("highest", "high"):
             torch.set_float32_matmul_precision(precision)
-            assert bool(tiles(contraction(256, 256, 256, torch.float32), REFERENCE)) == wanted
+            assert not tiles(contraction(256, 256, 256, torch.float32), REFERENCE)
     finally:
         torch.set_float32_matmul_precision(before)
 
