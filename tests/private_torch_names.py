@@ -18,6 +18,8 @@ ALLOWED: dict[str, str] = {
     "torch.utils._pytree": "flattening nested inputs and outputs as torch does",
     "torch.utils._python_dispatch.TorchDispatchMode": "the mode by which operators below autograd are recorded",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "whether an overload is a composite of others",
+    "torch.ops.aten._to_copy": "a copy to another device in a functional graph: what Tensor.to is recorded as",
+    "torch.ops.aten._to_copy.default": "its overload",
     "torch.ops.aten._standard_gamma": "gamma numbers; there is no public operator that draws them",
     "torch.ops.aten._standard_gamma.default": "its overload",
     "torch._C._dispatch_get_all_op_names": "every overload there is, for prims.coverage()",

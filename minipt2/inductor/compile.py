@@ -10,7 +10,6 @@ from typing import Any, Callable, Sequence
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 
 from .. import trace
 from ..config import config
@@ -18,6 +17,7 @@ from ..errors import CompilerNotFound, warn
 from ..prims import kind
 from . import cache
 from .codegen import wrapper
+from .devices import devices_of, is_literal, split
 from .fingerprint import graph_text
 from .hardware import TINY, Hw, hardware
 from .load import Compiled, Recipe, sources_identity, start
@@ -30,7 +30,8 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     """Compile ``gm``: placeholders first, every call a prim or an explicit fallback, one output tuple.
 
     Returns ``fn(args: list) -> list``, which owns ``args`` and clears it. With ``inference``, what depends on parameters alone is computed once
-    (``passes/freeze.py``). Tensors on one GPU go through Triton. Without a C compiler, or where there is no code for a device, the graph runs on eager kernels, with one warning. ``gm`` may be changed.
+    (``passes/freeze.py``). Tensors on a GPU go through Triton, those on several devices piece by piece (``devices``). Without a C compiler, or
+    where there is no code for a device, the graph runs on eager kernels, with one warning. ``gm`` may be changed.
     Call it under ``no_grad`` (out-variants of eager kernels refuse tensors that require gradients).
     ``keep(recipe)`` is told what ``load`` needs to give the same function again.
     """
@@ -42,6 +43,25 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
     device = _device(gm)
     if isinstance(device, str):
         return _eager(gm, device)
+    recipe = _compiled(gm, device, inference, name) if device is not None else _on_several(gm, inference, name)
+    call = start(recipe, name)
+    if keep is not None:
+        keep(recipe)
+    return call
+
+
+def _on_several(gm: fx.GraphModule, inference: bool, name: str) -> Recipe:
+    """Each piece on its device; what has no code for it stays a graph for eager kernels."""
+    pieces = split(gm)
+    for k, piece in enumerate(pieces.steps):
+        device = _device(piece.graph) if piece.device is not None else None
+        if isinstance(device, torch.device):
+            piece.graph = _compiled(piece.graph, device, inference, f"{name}_{k}")
+    return Recipe("", [], 0, 0, {}, pieces=pieces)
+
+
+def _compiled(gm: fx.GraphModule, device: torch.device, inference: bool, name: str) -> Recipe:
+    """``gm``, whose tensors are on one device, through passes and code generation."""
     with trace.span("passes"), config.patch(onednn=config.onednn and not _on_triton(device)):
         for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
             run_pass(gm)
@@ -56,10 +76,7 @@ def compile_graph(gm: fx.GraphModule, fake_inputs: Sequence[Any], *, inference: 
         recipe.lasting = [i for i, n in enumerate(inputs) if n.meta.get("static")]
         recipe.written = sorted(main.meta.get("mutated_inputs", {}).values())
         recipe.shown = _shown(main)
-    call = start(recipe, name)
-    if keep is not None:
-        keep(recipe)
-    return call
+    return recipe
 
 
 def _shown(gm: fx.GraphModule) -> int:
@@ -69,15 +86,14 @@ def _shown(gm: fx.GraphModule) -> int:
     return outputs if outputs < len(results) else 0
 
 
-def _device(gm: fx.GraphModule) -> torch.device | str:
-    """Where the tensors of ``gm`` are, or why there are no kernels for them."""
-    vals = tree_leaves([n.meta.get("val") for n in gm.graph.nodes])
-    devices = {v.device for v in vals if hasattr(v, "device")}
+def _device(gm: fx.GraphModule) -> torch.device | str | None:
+    """Where the tensors of ``gm`` are; None: on several devices; or why there are no kernels for them."""
+    devices = devices_of([n.meta.get("val") for n in gm.graph.nodes if not is_literal(n)])
     kinds = {d.type for d in devices}
     if kinds - {"cpu", "cuda"}:
         why = f"no kernels for {', '.join(sorted(kinds - {'cpu', 'cuda'}))} tensors"
     elif len(devices) > 1:
-        why = f"tensors on {' and '.join(sorted(map(str, devices)))} in one graph"
+        return None
     elif kinds == {"cuda"} and triton_version() is None:
         why = "Triton is not installed (pip install triton)"
     else:

@@ -19,6 +19,7 @@ from torch import fx
 from .. import trace
 from . import cache
 from .cudagraphs import Replayed
+from .devices import Pieces, eager, runner
 from .passes.freeze import Frozen
 
 Compiled = Callable[[list], list]
@@ -47,6 +48,8 @@ class Recipe:
     """With ``lasting``: how many results are copied for the caller (``cudagraphs.Replayed``)."""
     triton: dict[str, Any] | None = None
     """On a GPU: the kernels and what the wrapper launches (``codegen.triton_wrapper``)."""
+    pieces: Pieces | None = None
+    """Of a graph on several devices, all there is: its pieces, each with a recipe or a graph for eager kernels."""
 
 
 def load(recipe: Recipe, name: str = "graph") -> Compiled:
@@ -57,6 +60,9 @@ def load(recipe: Recipe, name: str = "graph") -> Compiled:
 
 def start(recipe: Recipe, name: str) -> Compiled:
     """``recipe`` as a function: its C compiled or found, its wrapper module executed."""
+    if recipe.pieces is not None:
+        return runner(recipe.pieces, [start(p.graph, f"{name}_{k}") if isinstance(p.graph, Recipe) else eager(p.graph)
+                                      for k, p in enumerate(recipe.pieces.steps)])
     trace.count("kernels", recipe.kernels)
     trace.artifact("recipe", name, recipe)
     trace.artifact("code", f"{name}.c", lambda: _kernels_text(recipe))

@@ -22,6 +22,11 @@ def _like(x: TensorMeta, dtype: torch.dtype) -> TensorMeta:
     return TensorMeta(x.shape, dtype, x.device, elementwise_strides(x))
 
 
+def device_of(*operands: TensorMeta) -> torch.device:
+    """Where the result is: a number on the CPU goes along with tensors elsewhere."""
+    return next((x.device for x in operands if x.device.type != "cpu"), operands[0].device)
+
+
 def unary(name: str, ref: Callable[..., Any], doc: str, dtype: torch.dtype | None = None) -> Prim:
     """A prim of one tensor; ``dtype`` is the result's, by default the operand's."""
 
@@ -41,7 +46,7 @@ def binary(name: str, ref: Callable[..., Any], doc: str, dtype: torch.dtype | No
             return _like(a, dtype or a.dtype)
         if a.dtype is not b.dtype or not equal_all(a.shape, b.shape):
             raise ValueError(f"prims.{name} takes tensors of one dtype and shape, got {a} and {b}")
-        return TensorMeta(a.shape, dtype or a.dtype, a.device, elementwise_strides(a, b))
+        return TensorMeta(a.shape, dtype or a.dtype, device_of(a, b), elementwise_strides(a, b))
 
     return define(name, "pointwise", meta, ref, doc)
 
@@ -147,7 +152,7 @@ def where(cond: T, a: T | Number, b: T | Number) -> T:
     tensors = [x for x in (a, b) if isinstance(x, TensorMeta)]
     if not tensors or cond.dtype is not torch.bool or any(not equal_all(x.shape, cond.shape) or x.dtype is not tensors[0].dtype for x in tensors):
         raise ValueError(f"prims.where takes a bool tensor and same-shape branches of one dtype, got {cond}, {a} and {b}")
-    return TensorMeta(cond.shape, tensors[0].dtype, tensors[0].device, elementwise_strides(cond, *tensors))
+    return TensorMeta(cond.shape, tensors[0].dtype, device_of(*tensors, cond), elementwise_strides(cond, *tensors))
 
 
 def _valid_ref(x: torch.Tensor, ok: torch.Tensor) -> torch.Tensor:
