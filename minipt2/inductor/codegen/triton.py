@@ -22,6 +22,7 @@ from ..scheduler.templates import Template
 from .c_openmp_plan import Param, Plan, make_plan
 from .index import size_text
 from .triton_blocks import Blocks, choose
+from .triton_half import cheaper
 from .triton_ops import STORAGE, cast
 from .triton_reduce import accumulator
 from .triton_template import TemplateWriter, template_plan
@@ -83,7 +84,7 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
     source = TritonSource()
     known: dict[Program, int] = {}
     names: set[str] = set()
-    plans = [make_plan(step, schedule) for step in schedule.kernels if not isinstance(step, Template)]
+    plans = [cheaper(make_plan(step, schedule)) for step in schedule.kernels if not isinstance(step, Template)]
     chosen = iter(zip(plans, tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]))
     for step in schedule.kernels:
         written = [template(step, schedule)] if isinstance(step, Template) else bodies(*next(chosen))

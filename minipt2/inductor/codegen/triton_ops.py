@@ -133,7 +133,7 @@ _FLOAT: dict[str, Any] = {
     **{n: _call(f"tl.{n}") for n in "exp exp2 log log2 sin cos erf".split()},
     **{n: _call(f"libdevice.{n}") for n in "expm1 log1p log10 tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv lgamma".split()},
     **{n: _call(f"libdevice.{n}", 2) for n in "atan2 hypot nextafter copysign fmod".split()},
-    "digamma": _call("digamma"), "sign": _sign, "signbit": _signbit, "isnan": _Plain("({0} != {0})"),
+    **{n: _call(n) for n in ("digamma", "one_plus_erf", "one_plus_tanh")}, "sign": _sign, "signbit": _signbit, "isnan": _Plain("({0} != {0})"),
     "isinf": _Plain('(tl.abs({0}) == float("inf"))'),
     "floordiv": _call("floor_divide", 2), "truncdiv": _Plain("libdevice.trunc({0} / {1})"), "remainder": _call("python_remainder", 2),
     "maximum": _Plain("tl.maximum({0}, {1}, tl.PropagateNan.ALL)"), "minimum": _Plain("tl.minimum({0}, {1}, tl.PropagateNan.ALL)"),
@@ -214,6 +214,22 @@ def digamma(a):
     fraction = a - libdevice.trunc(a)
     total = tl.where(reflected, tl.where(fraction == 0, float("nan"), total - pi / libdevice.tan(pi * fraction)), total)
     return tl.where(a == 0, libdevice.copysign(a * 0.0 + float("inf"), -0.0 - a), total)
+''',
+    "one_plus_erf": '''
+@triton.jit
+def one_plus_erf(a):
+    """erfc(t) is 2 to a power that is smooth in t: a polynomial, fitted on [0, 4.2] and below zero beyond."""
+    t = tl.abs(a)
+    p = 4.0259996e-04 - 1.3401376e-05 * t
+    p = 3.3064309e-02 + t * (-4.8392593e-03 + t * p)
+    p = t * (-1.6279974 + t * (-9.1751558e-01 + t * (-1.5151886e-01 + t * p)))
+    tail = tl.exp2(p)
+    return tl.where(a < 0, tail, 2.0 - tail)
+''',
+    "one_plus_tanh": '''
+@triton.jit
+def one_plus_tanh(a):
+    return libdevice.fast_dividef(2.0, 1.0 + tl.exp2(a * -2.8853900817779268))
 ''',
     "nan_max": '''
 @triton.jit
