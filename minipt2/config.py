@@ -42,6 +42,8 @@ class Config:
     """Fuse loop nests in the scheduler (off: one kernel per buffer; an ablation switch)."""
     cuda_graphs: bool = False
     """Record what a graph launches on a GPU, and replay it (``mode="reduce-overhead"``)."""
+    eager_random: bool = False
+    """On a GPU, draw random numbers by eager's kernels: the same numbers as eager for one seed, but no fusion. On a CPU they always are."""
     triton_interpret: bool = False
     """Run CPU tensors through the GPU's code generator and Triton's interpreter (tests; slow)."""
     max_autotune: bool = False

@@ -133,4 +133,8 @@ def _part(kind: str, absent: tuple[int, ...] | None) -> str:
 
 def _decompose(gm: fx.GraphModule) -> fx.GraphModule:
     # layouts are chosen on the joint graph, so that forward and backward agree about saved tensors
-    return inductor.choose_layouts(prims.expand(gm))
+    if not inductor.draws_in_loops(gm):
+        return inductor.choose_layouts(prims.expand(gm))
+    expanded = prims.expand(gm, prims.decompositions | prims.random_rules)
+    inductor.make_in_loops(expanded)  # before it is cut: both halves make the same numbers from one seed
+    return inductor.choose_layouts(expanded)

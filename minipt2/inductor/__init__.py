@@ -4,6 +4,7 @@ In: an FX graph whose every call is a prim or an explicit fallback, and fake inp
 Called by ``backends``. Upstream counterpart: ``torch._inductor``.
 
 * ``choose_layouts(gm)``: channels-last for convolutions, on the joint graph.
+* ``draws_in_loops(gm)``, ``make_in_loops(gm)``: random numbers on a GPU, on the joint graph before and after its operators became prims.
 * ``fuse_attention(gm)``: attention written out becomes one operator, on the captured graph.
 * ``compile_graph(gm, fake_inputs, inference=..., name=...)``: everything else.
 * ``load(recipe, name)``: the same again from what ``compile_graph`` told ``keep``.
@@ -12,7 +13,7 @@ from typing import Any
 
 from .load import Recipe, load
 
-__all__ = ["Recipe", "choose_layouts", "compile_graph", "fuse_attention", "load"]
+__all__ = ["Recipe", "choose_layouts", "compile_graph", "draws_in_loops", "fuse_attention", "load", "make_in_loops"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,7 +21,7 @@ def __getattr__(name: str) -> Any:
     if name == "compile_graph":
         from .compile import compile_graph
         return compile_graph
-    if name in ("choose_layouts", "fuse_attention"):
+    if name in ("choose_layouts", "draws_in_loops", "fuse_attention", "make_in_loops"):
         from . import passes
         return getattr(passes, name)
     raise AttributeError(name)

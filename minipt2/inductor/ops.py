@@ -82,6 +82,10 @@ class Ops:
     def bitcast(self, x: Any, dtype: torch.dtype) -> Any:
         return self._stack[-1].bitcast(x, dtype)
 
+    def random_bits(self, seed: Any, position: Any, draw: int) -> Any:
+        """31 random bits, as int32, at ``position`` of the stream ``draw`` of ``seed``: see ``prims.random``."""
+        return self._stack[-1].random_bits(seed, position, draw)
+
     def valid(self, x: Any, ok: Any) -> Any:
         """``x``; the call fails with RuntimeError where the bool ``ok`` does not hold."""
         return self._stack[-1].valid(x, ok)

@@ -15,6 +15,7 @@ from . import simplify as _simplify  # attaches the identities to the prims
 from .coverage import Coverage, core_aten, coverage
 from .core import TABLE, Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, complete, decompositions, elementwise, rule
+from .decompositions.random import random_rules
 from .expand import expand
 from .kinds import kind
 from .lazy import LazyGraphModule

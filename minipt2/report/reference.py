@@ -103,7 +103,7 @@ def lowering_page() -> str:
 def loop_op_page() -> str:
     def signature(name: str) -> str:
         return re.sub(r"self, |sympy\.|torch\.|'", "", f"{name}{inspect.signature(getattr(loop_ops.Ops, name))}").split(" ->")[0]
-    named = ["load", "store", "reduce", "constant", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "valid", "where"]
+    named = ["load", "store", "reduce", "constant", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "random_bits", "valid", "where"]
     rows = [(code(signature(n)), plain(getattr(loop_ops.Ops, n).__doc__)) for n in named]
     count = len(named) + len(loop_ops.UNARY) + len(loop_ops.BINARY)
     return page("Loop ops", f"What the body of a loop may say about one element: {count} operations. `inner_fn(index)` calls them on whatever the "

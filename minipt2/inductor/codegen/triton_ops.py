@@ -115,6 +115,8 @@ def _sign(dtype: torch.dtype, a: str) -> str:
 def _shift(sign: str) -> Callable[[torch.dtype, str, str], str]:
     def rule(dtype: torch.dtype, a: str, b: str) -> str:
         bits = torch.iinfo(dtype).bits
+        if b.isdigit() and int(b) < bits:
+            return f"({a} {sign} {b})"
         outside = f"({a} < 0).to({VALUE[dtype]}) * -1" if sign == ">>" and dtype.is_signed else f"{a} * 0"
         return f"tl.where(({b} < 0) | ({b} >= {bits}), {outside}, {a} {sign} ({b} & {bits - 1}))"
     return rule
@@ -230,6 +232,18 @@ def one_plus_erf(a):
 @triton.jit
 def one_plus_tanh(a):
     return libdevice.fast_dividef(2.0, 1.0 + tl.exp2(a * -2.8853900817779268))
+''',
+    "random_bits": '''
+@triton.jit
+def random_bits(seed, position, draw: tl.constexpr):
+    """Neighbours in a thread share the four words of a counter: the compiler sees that their blocks are one."""
+    block = position >> 2
+    low = block.to(tl.uint32)
+    high = (block.to(tl.int64) >> 32).to(tl.uint32)
+    a, b, c, d = tl.philox(seed, low, high, low * 0 + draw, low * 0)
+    word = position & 3
+    bits = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
+    return (bits >> 1).to(tl.int32)
 ''',
     "nan_max": '''
 @triton.jit

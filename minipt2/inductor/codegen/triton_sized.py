@@ -26,6 +26,7 @@ from ..triton_sizes import SizeClass, size_class
 from .c_openmp_plan import Param, Plan, make_plan
 from .triton import Program, Writer, bodies, comment, define, title, walked_across
 from .triton_blocks import choose
+from .triton_half import cheaper
 from .triton_ops import STORAGE
 
 
@@ -72,7 +73,7 @@ def generate(schedule: Schedule, hw: Hw) -> SizedSource:
     inputs = {b.name for b in schedule.program.inputs}
     with use(schedule.program.hints):
         for step in schedule.kernels:
-            plan = make_plan(step, schedule)
+            plan = cheaper(make_plan(step, schedule))
             # inputs that are written may begin anywhere (others are copied where they are not aligned)
             aligned = [p for p in plan.params if p.buffer not in inputs or not p.written]
             nbytes = [storage_bytes(schedule.layouts[p.buffer]) for p in plan.params]

@@ -321,6 +321,10 @@ class Body:
         clamped = f"tl.minimum(tl.maximum({name}, 0), {size_text(size - 1)})"
         return clamped if self.plan.wide else f"{clamped}.to(tl.int32)"
 
+    def _random_bits(self, i: Instr) -> str:
+        seed, position, draw = i.args
+        return f"random_bits({self.part(seed)}, {self.operand(position, torch.int64, alone=True)}, {draw})"
+
     def _valid(self, i: Instr) -> str:
         self.flag(WRONG, f"{self.operand(i.args[1], torch.bool, alone=True)} == 0", self.spread[i.id])
         return self.part(i.args[0])

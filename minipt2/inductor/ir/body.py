@@ -35,7 +35,7 @@ class Instr(NamedTuple):
     """``id = op(*args)`` of logical ``dtype``. Arguments are Refs, sympy expressions, numbers, names, dtypes or a Block.
 
     load(name, index) · store(name, index, Ref, mode) · reduce(kind, Ref) · constant(number) · scalar(symbol) · index_expr(expr) ·
-    indirect(Ref, symbol, size, wraps) · valid(Ref, Ref) · masked(Ref, Block, other) · to_dtype(Ref) · bitcast(Ref) · where(Ref, Ref, Ref) · unary(Ref) · binary(Ref, Ref)
+    indirect(Ref, symbol, size, wraps) · valid(Ref, Ref) · random_bits(Ref, Ref, number) · masked(Ref, Block, other) · to_dtype(Ref) · bitcast(Ref) · where(Ref, Ref, Ref) · unary(Ref) · binary(Ref, Ref)
     """
 
     id: int
@@ -234,6 +234,9 @@ class Recorder:
 
     def bitcast(self, x: Ref, dtype: torch.dtype) -> Ref:
         return self._emit("bitcast", (x,), dtype)
+
+    def random_bits(self, seed: Ref, position: Ref, draw: int) -> Ref:
+        return self._emit("random_bits", (seed, position, draw), torch.int32)
 
     def valid(self, x: Ref, ok: Ref) -> Ref:
         return self._emit("valid", (x, ok), self.dtype(x))

@@ -14,6 +14,7 @@ import sympy
 import torch
 
 from ...prims.elementwise import WRONG_VALUE
+from ...prims.random import philox
 from ...shapes import FloorDiv, Mod, value
 from .body import Block, Instr, LoopBody, Ref
 from .buffers import Buffer, Computed, Extern, Layout, Output, Program, TensorRef
@@ -214,6 +215,10 @@ class _Grid:
         if not bool((ok if mask is None else ok | ~mask).all()):
             raise RuntimeError(WRONG_VALUE)
         return x
+
+    def _random_bits(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
+        seed, position, draw = i.args
+        return (philox(self.get(seed), self.get(position).to(torch.int64), draw) >> 1).to(torch.int32)
 
     def _masked(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
         ref, block, other = i.args

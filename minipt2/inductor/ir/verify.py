@@ -13,7 +13,7 @@ from ..sizes import is_size
 from .body import Instr, LoopBody, Ref
 from .buffers import Computed, Program
 
-KNOWN = frozenset((*UNARY, *BINARY, "load", "store", "reduce", "constant", "scalar", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "where", "valid"))
+KNOWN = frozenset((*UNARY, *BINARY, "load", "store", "reduce", "constant", "scalar", "index_expr", "indirect", "masked", "to_dtype", "bitcast", "where", "valid", "random_bits"))
 
 
 def verify(program: Program) -> None:

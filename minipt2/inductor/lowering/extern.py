@@ -15,6 +15,7 @@ from ... import trace
 from ...prims import kind
 from ...prims.core import Prim
 from ...prims.kinds import pure
+from ...prims.random import random_seed
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
 from .order import dense
@@ -74,8 +75,9 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
 
 
 def _deliberate(node: fx.Node) -> bool:
-    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention kernels, checks of values."""
-    return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) in ("contraction", "effect")
+    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention kernels, checks of values, seeds."""
+    return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) in ("contraction", "effect") \
+        or node.target is random_seed
 
 
 @lru_cache(maxsize=None)
@@ -124,7 +126,7 @@ def _arguments(g: Any, node: fx.Node, target: Any, tree: Any) -> Any:
 def _emit(g: Any, node: fx.Node, target: Any, refs: Any, val: Any, row_major: bool) -> Any:
     args, kwargs = refs
     common = dict(target=target, args=args, kwargs=kwargs, stack=node.meta.get("stack", ()), origins=(node.name,),
-                  random=_is_random(target), effect=kind(node) == "effect", mutates=_mutated(g, target, args, kwargs))
+                  random=not pure(node) and kind(node) != "effect", effect=kind(node) == "effect", mutates=_mutated(g, target, args, kwargs))
     nothing = Layout((), (), torch.float32, torch.device("cpu"))
     wanted = node.meta.get("layout")
     if isinstance(val, (tuple, list)):
@@ -148,11 +150,6 @@ def _layout(g: Any, val: Any, strides: Sequence[Any] | None, row_major: bool) ->
     return Layout(sizes, dense(sizes, None) if row_major else g.symbols.sizes(strides or val.stride()), val.dtype, val.device)
 
 
-@lru_cache(maxsize=None)
-def _is_random(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-
-
 def _mutated(g: Any, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
     """Buffers that the kernel writes into; closures that still read them are realised first."""
     names = []
@@ -173,7 +170,7 @@ def _written(target: Any) -> tuple[tuple[int, str], ...]:
 
 def is_effect(node: fx.Node) -> bool:
     """Whether ``node`` must run even if nobody reads it: it draws random numbers, raises, or writes into an argument."""
-    return not pure(node) or _is_random(node.target) or bool(_written(node.target))
+    return not pure(node) or bool(_written(node.target))
 
 
 def getitem(g: Any, node: fx.Node) -> Any:

@@ -76,6 +76,16 @@ def _bitcast(g: Any, x: Tensor, dtype: torch.dtype) -> Lazy:
     return g.lazy(lambda index: ops.bitcast(ops.to_dtype(x.load(index), x.dtype), dtype), join(x.cost))
 
 
+@lowering("random_bits")
+def _random_bits(g: Any, seed: Tensor, draw: int, shape: Sequence[Any]) -> Lazy:
+    def inner(index: Index) -> Any:
+        position: Any = sympy.Integer(0)
+        for i, n in zip(index, shape):
+            position = position * n + i
+        return ops.random_bits(seed.load([]), ops.index_expr(sympy.expand(position), torch.int64), draw)
+    return g.lazy(inner, join(seed.cost, heavy=True))
+
+
 def _constant(g: Any, value: bool | int | float) -> Lazy:
     dtype, value = g.dtype, g.operand(value)
     return g.lazy(lambda index: operand(value, index, dtype), FREE)

@@ -11,6 +11,7 @@ from .freeze import Frozen, split_static
 from .layout import move_convolutions
 from .onednn import fuse_convolutions
 from .operands import order_operands
+from .randomness import draws_in_loops, make_in_loops
 
 
 def choose_layouts(gm: object) -> object:
@@ -35,4 +36,5 @@ INFERENCE_PASSES = (choose_layouts, _fold, _onednn, unfuse_bias, align_products)
 TRAINING_PASSES = (unfuse_bias, align_products)
 """Run on a forward or a backward graph; ``choose_layouts`` ran before they were cut apart."""
 
-__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "align_products", "choose_layouts", "fold_conv_bn", "fuse_attention", "fuse_convolutions", "split_static", "unfuse_bias"]
+__all__ = ["Frozen", "INFERENCE_PASSES", "TRAINING_PASSES", "align_products", "choose_layouts", "draws_in_loops", "fold_conv_bn", "fuse_attention",
+           "fuse_convolutions", "make_in_loops", "split_static", "unfuse_bias"]

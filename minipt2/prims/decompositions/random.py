@@ -8,11 +8,12 @@ from typing import Any, Sequence
 
 import torch
 
+from ...config import config
 from .. import ops as p
 from ..core import Value
 from ..meta import contiguous_strides, same_layout
 from ..promote import is_float, to_float
-from .registry import NoRule, broadcast_to, rule
+from .registry import NoRule, broadcast_to, complete, rule
 
 Ints = Sequence[int]
 
@@ -27,8 +28,8 @@ def _plain(generator: Any) -> None:
 
 
 def _in_order(x: Value) -> Value:
-    """Eager fills memory in order, whatever the layout: numbers of another layout would land elsewhere."""
-    if not same_layout(x.shape, x.strides, contiguous_strides(x.shape)):
+    """Eager fills memory in order, whatever the layout: numbers of another layout would land elsewhere, unless they are not eager's."""
+    if (x.device.type == "cpu" or config.eager_random) and not same_layout(x.shape, x.strides, contiguous_strides(x.shape)):
         raise NoRule("random numbers in the layout of another tensor")
     return x
 
@@ -165,3 +166,7 @@ def standard_gamma(alpha: Value, generator: Any = None) -> Value:
 def multinomial(weights: Value, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Value:
     _plain(generator)
     return p.multinomial(weights, num_samples, replacement)
+
+
+random_rules = {op: fn for op, fn in complete.items() if fn.__module__ == __name__}
+"""The rules of this file, for compilers that make random numbers of their own out of the prims."""
