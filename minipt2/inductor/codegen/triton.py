@@ -24,7 +24,8 @@ from .index import size_text
 from .triton_blocks import Blocks, choose
 from .triton_half import cheaper
 from .triton_ops import STORAGE, cast
-from .triton_reduce import accumulator
+from .triton_reduce import Accumulator, Online, Welford, accumulator
+from .triton_rewalk import online, walks
 from .triton_template import TemplateWriter, template_plan
 from .triton_values import Axis, Body
 
@@ -185,6 +186,9 @@ class Writer(Body):
         super().__init__(plan, self._axes(plan, blocks))
         self.stores = [i for i in plan.instrs if i.op == "store"]
         self.reduces = [i for i in plan.instrs if i.op == "reduce"]
+        self.online = {} if self.persistent else online(plan)
+        self.walks: dict[tuple[str, Any], list[int]] = {}
+        self.walk = 0
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
 
@@ -237,9 +241,24 @@ class Writer(Body):
         if self.persistent:
             self.axis(self.axes["r"], "0")
         last = max([stage[i.id] for i in self.stores if i.id in in_row] + [stage[i.id] - 1 for i in self.reduces])
-        for s in range(last + 2):
-            self._store_all([i for i in self.stores if i.id not in in_row and stage[i.id] == s])
-            self._pass([i for i in self.reduces if stage[i.id] == s + 1], [i for i in self.stores if i.id in in_row and stage[i.id] == s])
+        found = {i.id for i in self.online.values()}
+        passes = [([i for i in self.reduces if stage[i.id] == s + 1 and i.id not in found],
+                   [i for i in self.stores if i.id in in_row and stage[i.id] == s]) for s in range(last + 2)]
+        if not self.persistent:
+            self.walks = walks(self.plan, [[i.args[1].id for i in reduces] + [n for i in stores for n in self.needs(i)] for reduces, stores in passes])
+        for self.walk, (reduces, stores) in enumerate(passes):
+            self._store_all([i for i in self.stores if i.id not in in_row and stage[i.id] == self.walk])
+            self._pass(reduces, stores)
+
+    def cached(self, load: Instr) -> str:
+        """What is read again on the next walk over a row is kept, what was read for the last time goes first."""
+        seen = self.walks.get(load.args[:2], [self.walk])
+        if self.walk < seen[-1]:
+            return ', eviction_policy="evict_last"'
+        return ', eviction_policy="evict_first"' if seen[0] < self.walk else ""
+
+    def accumulator(self, i: Instr) -> "Accumulator | Online | Welford":
+        return Online(i.dtype) if i.id in self.online else accumulator(i.args[0], i.dtype)
 
     def _pass(self, reduces: Sequence[Instr], stores: Sequence[Instr]) -> None:
         """One walk over the row: what is accumulated in it, and what is stored along it."""
@@ -251,11 +270,11 @@ class Writer(Body):
         elif reduces or stores:
             roots = [i.args[1].id for i in reduces] + [n for i in stores for n in self.needs(i)]
             self.compute(roots, along_row=False)
-            accs = [accumulator(i.args[0], i.dtype) for i in reduces]
+            accs = [self.accumulator(i) for i in reduces]
             names = [[self.name("acc") for _ in acc.parts] for acc in accs]
             for acc, parts in zip(accs, names):
                 self.line(*acc.begin(parts))
-            merged = any(acc.parts != ("",) for acc in accs)
+            merged = any(isinstance(acc, Welford) for acc in accs)
             if merged:
                 self.line("steps = 0.0")
             with self.loop():
@@ -270,9 +289,13 @@ class Writer(Body):
 
     def finish(self, i: Instr, names: Sequence[str]) -> None:
         """The running values ``names`` are complete."""
-        acc = accumulator(i.args[0], i.dtype)
+        acc = self.accumulator(i)
         self.line(*acc.merge(names))
-        self.result(i, acc.lanes(names))
+        if isinstance(acc, Online):
+            for j, text in zip((i, self.online[i.id]), acc.lanes(names)):
+                self.result(j, [text])
+        else:
+            self.result(i, acc.lanes(names))
 
     @contextmanager
     def loop(self) -> Iterator[None]:

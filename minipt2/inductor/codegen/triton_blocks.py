@@ -5,12 +5,14 @@ kernel        elements of a program                                        why
 ============  ===========================================================  ======================================================
 pointwise     32 bytes a thread of the widest operand, 128 threads or so   two vector loads an operand in flight
               fewer where that leaves SMs without a program                small tensors are bound by latency
-transposing   32 x 32, 64 x 64 for operands of one byte                    both sides walk whole 64-byte stretches
+transposing   256 bytes of the side that jumps, 32 of the other            measured: 96 % of a copy; 32 x 32: 90 %, half types 79 %
 rows          a whole row up to ``PERSISTENT`` elements, read once         later stages find it in registers
               several short rows together, 1024 elements or more           a warp for a row of 64 would idle
               longer rows in pieces of 4096                                2 vector loads a thread in flight
+              walked twice: in pieces of 16384                             one program an SM, whose row stays in the cache
               a few long rows shared by programs, results put together     all SMs at work; a second, small kernel
-columns       32 to 64 neighbours wide, 64 rows or fewer at a time         whole cache lines across, few partial sums a thread
+columns       128 bytes wide, 64 rows or fewer at a time; no more          whole cache lines; 4 programs for most SMs and 5 for some
+              than 4 programs an SM share columns                          lost a sixth
 ============  ===========================================================  ======================================================
 
 Counted, not measured, where the table gives no figure; ``max-autotune`` searches around it. Upstream:
@@ -30,7 +32,11 @@ HELD = 32
 """Elements of a row that a thread holds, before more warps take part."""
 LONG = 4096
 """Elements of a row that are worth a program of their own, where rows are too few."""
-MOST_SPLIT = 256
+WALKED_AGAIN = 16384
+"""Elements at a time of a row that is walked more than once. Measured on rows of 65536: 80 % of a copy, where 4096 gave 50 %."""
+MOST_SPLIT = 1024
+FAR = 8192
+"""Pieces of a single row from which on it is worth twice as many programs."""
 MOST_Y = 65535
 """Most programs along the second axis of a grid."""
 
@@ -65,7 +71,7 @@ def choose(plan: Plan, hw: Hw, across: str | None = None) -> Blocks:
     if plan.inner:
         return _columns(plan, hw) if plan.column else _rows(plan, hw)
     if across is not None:
-        return _tile(plan, across)
+        return _tile(plan, across, hw)
     return _pointwise(plan, hw)
 
 
@@ -79,12 +85,13 @@ def _pointwise(plan: Plan, hw: Hw) -> Blocks:
     return Blocks(block, warps=min(max(block // (64 * vector), 1), 8))
 
 
-def _tile(plan: Plan, across: str) -> Blocks:
-    narrow = all(p.dtype.itemsize == 1 for p in plan.params)
-    side = 64 if narrow else 32
-    x = plan.outer[-1][1]
-    y = dict(plan.outer)[across]
-    return Blocks(min(side, power(x)), y=min(side, power(y)), warps=4)
+def _tile(plan: Plan, across: str, hw: Hw) -> Blocks:
+    widest = max(p.dtype.itemsize for p in plan.params)
+    x, y = (64 if widest == 1 else 32), min(max(256 // widest, 32), 128)
+    while y > 32 and plan.rows < 2 * x * y * hw.sms:
+        y //= 2
+    x, y = min(x, power(plan.outer[-1][1])), min(y, power(dict(plan.outer)[across]))
+    return Blocks(x, y=y, warps=min(max(x * y // 256, 1), 8) if y > 32 else 4)
 
 
 def _rows(plan: Plan, hw: Hw) -> Blocks:
@@ -100,12 +107,14 @@ def _rows(plan: Plan, hw: Hw) -> Blocks:
         widest = max((p.dtype.itemsize for p in plan.params), default=4)
         warps = max(together * row * widest // 1024, 1)  # two vector loads a thread
         return Blocks(together, row, warps=min(warps, max(8, row // (32 * HELD))))
-    return Blocks(1, 4096, warps=16)
+    again = max(plan.stage[i.id] - (i.op == "reduce") for i in plan.instrs if i.op == "reduce" or i.op == "store" and i.id in plan.in_row)
+    return Blocks(1, min(WALKED_AGAIN, row // 2), warps=32) if again else Blocks(1, 4096, warps=16)
 
 
 def _columns(plan: Plan, hw: Hw) -> Blocks:
-    width = min(power(plan.outer[-1][1]), 64 if plan.rows >= 64 * hw.sms else 32)
-    deep = min(power(plan.length), max(1, 2048 // width))
+    widest = max(p.dtype.itemsize for p in plan.params if p.name[0] != "o")
+    width = min(power(plan.outer[-1][1]), 64 if plan.rows >= 64 * hw.sms or widest <= 2 else 32)
+    deep = min(power(plan.length), max(1, (4096 if widest <= 2 else 2048) // width))
     split = _split(plan, -(-plan.rows // width), deep, hw)
     return Blocks(width, deep, warps=min(max(width * deep // 256, 1), 8), split=split)
 
@@ -116,5 +125,7 @@ def _split(plan: Plan, programs: int, step: int, hw: Hw) -> int:
     again = any(i.op == "store" and i.id in plan.in_row and plan.stage[i.id] for i in plan.instrs)
     if not once or again or programs >= 2 * hw.sms or plan.length * plan.rows < LONG * 16:
         return 1
-    wanted = min(-(-4 * hw.sms // programs), plan.length // (2 * step), MOST_SPLIT)
+    wanted = min(4 * hw.sms // programs, plan.length // (2 * step), MOST_SPLIT)
+    if not plan.column and programs == 1 and plan.length >= FAR * step:
+        wanted = power(8 * hw.sms) // 2  # chunks of equal length need no mask
     return wanted if wanted > 2 else 1

@@ -142,3 +142,39 @@ class Welford:
 
     def lanes(self, names: Sequence[str]) -> list[str]:
         return self.partial(names)[:2]
+
+
+@dataclass(frozen=True)
+class Online:
+    """The maximum of a row and the sum of ``exp(element - maximum)`` in one walk: each lane scales its sum when its maximum grows.
+
+    A row of nothing but -inf has the sum NaN, as it has in two walks. Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
+    """
+
+    dtype: torch.dtype
+    parts = ("top", "total")
+
+    @property
+    def held(self) -> torch.dtype:
+        return self.dtype
+
+    def begin(self, names: Sequence[str]) -> list[str]:
+        return [f"{n} = tl.full([XBLOCK, RBLOCK], {start}, {VALUE[self.dtype]})" for n, start in zip(names, ('float("-inf")', "0.0"))]
+
+    def update(self, names: Sequence[str], value: str, mask: str) -> list[str]:
+        top, total = names
+        return [f"{top}_new = " + (f'tl.where({mask}, {value}, float("-inf"))' if mask else value),
+                f"{top}_next = tl.maximum({top}, {top}_new, tl.PropagateNan.ALL)",
+                f'{top}_base = tl.where({top}_next == float("-inf"), 0.0, {top}_next)',
+                f"{total} = {total} * tl.exp({top} - {top}_base) + tl.exp({top}_new - {top}_base)",
+                f"{top} = {top}_next"]
+
+    def merge(self, names: Sequence[str]) -> list[str]:
+        top, total = names
+        return [f"{top}_next = nan_max({top}, 1)[:, None]",
+                f'{top}_base = tl.where({top}_next == float("-inf"), 0.0, {top}_next)',
+                f"{total} = tl.sum({total} * tl.exp({top} - {top}_base), 1)[:, None]"]
+
+    def lanes(self, names: Sequence[str]) -> list[str]:
+        top, total = names
+        return [f"{top}_next", f'tl.where({top}_next == float("-inf"), float("nan"), {total})']

@@ -262,8 +262,12 @@ class Body:
     def _load(self, i: Instr) -> str:
         name, index = i.args
         mask, spans = self.mask(self.index_axes(index))
-        value = f"tl.load({self.place(name, index, spans)}" + (f", {mask})" if mask else ")")
+        value = f"tl.load({self.place(name, index, spans)}{f', {mask}' if mask else ''}{self.cached(i)})"
         return f"{value}.to(tl.float32)" if i.dtype in HALF else value
+
+    def cached(self, load: Instr) -> str:
+        """What the cache should know of a load: nothing."""
+        return ""
 
     def store(self, i: Instr) -> None:
         """The statement of a store; every axis in force counts, so that no element is written by a program that has none."""

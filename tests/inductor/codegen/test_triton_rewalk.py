@@ -1,0 +1,62 @@
+"""Rows too long for registers: a softmax that walks them twice, and what the cache is told."""
+import pytest
+import torch
+
+from minipt2 import prims as P
+from minipt2.prims.decompositions import decompositions
+from tests.inductor.codegen.test_triton import generated, run
+from tests.inductor.scheduler.test_fusion import softmax
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+LONG = 40000
+
+
+def log_softmax(x):
+    return decompositions[torch.ops.aten._log_softmax.default](x, -1, False)
+
+
+def rows(dtype=torch.float32):
+    torch.manual_seed(0)
+    x = torch.randn(7, LONG) * 5
+    x[1, 7], x[2, 39999], x[3] = float("nan"), float("inf"), float("-inf")
+    x[4, :39000] = float("-inf")
+    x[5] = torch.linspace(-300, 300, LONG)
+    x[6] = torch.linspace(300, -300, LONG)
+    return x.to(dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_softmax_in_two_walks(dtype):
+    """NaN, infinities, rows of nothing but -inf, maxima that grow in every piece and that never do."""
+    x = rows(dtype)
+    fn = softmax if dtype is not torch.bfloat16 else (lambda v: P.convert(softmax(P.convert(v, torch.float32)), dtype))
+    found, = run(fn, x)
+    tolerance = 1e-2 if dtype is torch.bfloat16 else 1e-5
+    torch.testing.assert_close(found, torch.softmax(x, -1), rtol=tolerance, atol=1e-7, equal_nan=True)
+
+
+def test_log_softmax():
+    x = rows()
+    found, = run(log_softmax, x)
+    torch.testing.assert_close(found, torch.log_softmax(x, -1), rtol=1e-5, atol=1e-4, equal_nan=True)
+
+
+def test_walks_and_what_is_kept():
+    text = generated(softmax, torch.empty(140, 1 << 16, device="meta"))[1].text
+    assert text.count("for start in") == 2
+    first, second = text.split("for start in")[1:]
+    assert 'eviction_policy="evict_last"' in first and 'eviction_policy="evict_first"' in second
+
+
+def test_other_sums_are_taken_on_their_own_walk():
+    def fn(x):
+        top = P.broadcast_in_dim(P.amax(x, [1]), x.shape, [0])
+        return P.sum(P.exp(P.sub(P.mul(x, 2.0), top)), [1])
+    x = torch.rand(140, 33000)
+    assert generated(fn, x)[1].text.count("for start in") == 2
+    torch.testing.assert_close(run(fn, x[:3])[0], fn(x[:3]), rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_read_once_is_no_matter():
+    assert "eviction_policy" not in generated(lambda x: P.sum(x, [1]), torch.empty(1000, 1 << 17, device="meta"))[1].text
