@@ -149,7 +149,8 @@ def _random() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield from (("rand", ((2, 3), torch.float32, CPU)), ("randn", ((2, 3), torch.float64, CPU)), ("randperm", (5, torch.int64, CPU)),
                 ("randint", (-2, 7, (4,), torch.int32, CPU)), ("bernoulli", (torch.rand(3, 4),)),
                 ("bernoulli_number", ((3, 4), 0.25, torch.float32, CPU)), ("poisson", (POSITIVE,)), ("standard_gamma", (POSITIVE,)),
-                ("binomial", (DEGREES, POSITIVE.clamp(max=1))), ("multinomial", (POSITIVE, 2, False)))
+                ("binomial", (DEGREES, POSITIVE.clamp(max=1))), ("multinomial", (POSITIVE, 2, False)), ("random_seed", (CPU,)),
+                ("random_bits", (torch.tensor(7), 1, (3, 4))))
 
 
 def _convolutions() -> Iterator[tuple[str, tuple[Any, ...]]]:
