@@ -101,8 +101,10 @@ class Contractor:
         """The nearest loops that read the result where it is made, and both in one group."""
         place = self.graph.place
         readers = [g for g in groups if any(a.buffer == c.extern.name and a.mode == "load" for a in g.accesses())]
+        operands = {c.a.buffer, c.b.buffer}
         for g in sorted(readers, key=lambda g: place[g.unit]):
-            joined = attempt(alone, g) if not g.reduces and not g.scatters() else None
+            # what writes into an operand has to wait for all programs
+            joined = attempt(alone, g) if not g.reduces and not g.scatters() and operands.isdisjoint(g.written()) else None
             if joined is not None and axes_of(joined) is not None:
                 return g, joined
         return None, alone

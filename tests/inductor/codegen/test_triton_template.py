@@ -229,6 +229,19 @@ def test_updates_between_product_and_reader_keep_their_order():
     torch.testing.assert_close(found[1], P.relu(before))
 
 
+def test_an_operand_is_updated_after_all_have_read_it():
+    def step(p, x):
+        return [P.add(p, P.mm(p, x)), P.sum(p, [1])]
+    tensors = torch.randn(40, 40), torch.randn(40, 40)
+    gm = graph_of(step, *tensors)
+    gm.meta["mutated_inputs"] = {0: 0}
+    plan = schedule(lower(gm), GPU, lambda cs, _: [BANDS] * len(cs))
+    assert all(k.operands().isdisjoint(k.writes()) for k in plan.kernels if isinstance(k, Template))
+    expected = step(*tensors)
+    run(plan, codegen.generate(plan, TINY), tensors)
+    torch.testing.assert_close(tensors[0], expected[0], rtol=1e-5, atol=1e-4)
+
+
 # ------------------------------------------------------------------ text and machine code
 def shapes(fn, *sizes, dtype=torch.bfloat16):
     return fn, *[torch.empty(s, dtype=dtype, device="meta") for s in sizes]
