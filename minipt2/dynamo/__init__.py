@@ -6,7 +6,7 @@ graphs wherever that is possible. ``api.compile`` calls ``optimize``. Read ``eva
 ``frame_symbols`` (sizes that vary).
 Upstream: ``torch/_dynamo``.
 """
-from .dynamic import mark_dynamic, mark_static
+from .marks import mark_dynamic, mark_static
 from .eval_frame import disable, is_compiling, optimize, reset
 from .skip import transparent_code
 

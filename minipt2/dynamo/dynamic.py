@@ -3,7 +3,7 @@
 A frame is first compiled for the sizes it meets. When it is compiled again, every dimension of an input whose size differs from what
 earlier compilations saw at the same place (source) becomes a symbol, and stays one; so do Python ints and floats.
 Called by ``output_graph`` for inputs and by ``variables.builder`` for numbers. Upstream: ``torch/_dynamo/pgo.py`` and
-``variables/builder.py`` (``_automatic_dynamic``), ``torch/_dynamo/decorators.py`` (``mark_dynamic``).
+``variables/builder.py`` (``_automatic_dynamic``). What users say themselves: ``marks``.
 """
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from typing import Any, Union
 
 import torch
 
-from ..errors import InvalidArgument
 from .cache import Meta, dynamic_dims
 from .guard_kinds import Product
+from .marks import Range, marked_dynamic, marked_static
 from .source import AttrSource, ItemSource, LocalSource, Source, is_from_module_state
 
 Stride = Union[int, Product, None]
 """A number, a product of the tensor's own sizes, or None for one that is a symbol of its own."""
-Range = tuple[int | None, int | None]
 
 
 class Dynamism:
@@ -127,50 +126,3 @@ def stride_source(tensor: Source, dim: int) -> Source:
     from .variables.sources import CallSource
 
     return ItemSource(CallSource(AttrSource(tensor, "stride"), ()), dim)
-
-
-# -- marks -------------------------------------------------------------------------------------------------------------
-DYNAMIC, STATIC = "_minipt2_dynamic", "_minipt2_static"
-
-
-def mark_dynamic(tensor: torch.Tensor, dim: int | tuple[int, ...] | list[int], *, min: int | None = None, max: int | None = None) -> None:
-    """Have ``dim`` (one or several) of this input symbolic from the first compilation on, within ``min`` and ``max`` where given.
-
-    Code that can only run for one size of a marked dimension is an error (MP217) that names the line. The mark belongs to this tensor
-    object, not to tensors computed from it. Raises ``InvalidArgument`` for a dimension that ``tensor`` lacks or a size out of range.
-    Upstream: ``torch._dynamo.mark_dynamic``, whose marks are honoured too.
-    """
-    marks = dict(vars(tensor).get(DYNAMIC, {}))
-    for k in _dims(tensor, dim):
-        size = tensor.shape[k]
-        if min is not None and size < min or max is not None and size > max:
-            raise InvalidArgument(f"dimension {k} has size {size}, which is not within {min} and {max}")
-        marks[k] = (min, max)
-    setattr(tensor, DYNAMIC, marks)
-
-
-def mark_static(tensor: torch.Tensor, dim: int | tuple[int, ...] | list[int] | None = None) -> None:
-    """Never make ``dim`` (default: any) of this input symbolic: another size is another compilation. Upstream: ``torch._dynamo.mark_static``."""
-    setattr(tensor, STATIC, {*vars(tensor).get(STATIC, ()), *(range(tensor.dim()) if dim is None else _dims(tensor, dim))})
-
-
-def _dims(tensor: torch.Tensor, dim: Any) -> list[int]:
-    dims = list(dim) if isinstance(dim, (tuple, list)) else [dim]
-    for k in dims:
-        if type(k) is not int or not -tensor.dim() <= k < tensor.dim():
-            raise InvalidArgument(f"a tensor of {tensor.dim()} dimensions has no dimension {k!r}")
-    return [k % tensor.dim() for k in dims]
-
-
-def marked_dynamic(tensor: torch.Tensor) -> dict[int, Range | None]:
-    attributes = getattr(tensor, "__dict__", None)
-    if not attributes:
-        return {}
-    theirs = {k: (None, None) for k in attributes.get("_dynamo_dynamic_indices", ())}
-    theirs.update((bound.dim, (bound.min, bound.max)) for bound in attributes.get("_dynamo_dynamic_range", ()))
-    return {**theirs, **attributes.get(DYNAMIC, {})}
-
-
-def marked_static(tensor: torch.Tensor) -> set[int]:
-    attributes = getattr(tensor, "__dict__", None)
-    return {*attributes.get("_dynamo_static_indices", ()), *attributes.get(STATIC, ())} if attributes else set()

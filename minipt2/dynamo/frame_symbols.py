@@ -42,6 +42,8 @@ class FrameSymbols:
     def _sizes(self, value: torch.Tensor, source: "Source", static: bool) -> tuple[list | None, list | None]:
         """Sizes and strides of an input some of which are symbols; (None, None) if none is. A stride may be a ``Product`` of sizes."""
         dims = self.dynamism.dims(value, source, static)
+        if self.dynamism.dynamic is not False and not isinstance(value, torch.nn.Parameter):
+            self.guard(source, "MARKS", tuple(dims))
         if not dims:
             return None, None
         shape: list[Any] = list(value.shape)

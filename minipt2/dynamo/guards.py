@@ -22,6 +22,7 @@ from ..exercise import exercise
 from .guard_kinds import (
     KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
 )  # fmt: skip
+from .marks import alive, beyond
 from .source import HELPERS, AttrSource, ImportSource, LocalSource, OwnAttrSource, Source
 
 __all__ = ["Guard", "GuardFn", "Check", "compile_guards", "global_state_guard", "tensor_guards"]
@@ -61,8 +62,8 @@ class Check:
 class GuardFn:
     """``fn(f_locals)`` is whether all guards hold; never raises. ``check`` is the bare function, for the hook."""
 
-    def __init__(self, check: Callable[[dict], bool], text: str, written: list["_Written"], constants: "_Constants"):
-        self.check, self.text, self._written = check, text, written
+    def __init__(self, check: Callable[[dict], bool], text: str, written: list["_Written"], marks: dict[Source, tuple], constants: "_Constants"):
+        self.check, self.text, self._written, self._marks = check, text, written, marks
         self._dead, self._watchers, self._namespace = constants.dead, constants.watchers, constants.namespace
 
     def __call__(self, f_locals: dict) -> bool:
@@ -94,6 +95,9 @@ class GuardFn:
             except Exception as error:
                 return f"{check.source} can't be read: {type(error).__name__}: {error}"
             return f"{check}, found {_found(check, scope)}" + (f" ({check.hint})" if check.hint and check.kind != "SHAPE" else "")
+        for source, dims in self._marks.items():
+            if beyond(eval(source.name(), scope), dims):
+                return f"{source.name()}: another dimension was marked dynamic"
         return None
 
 
@@ -155,7 +159,7 @@ class _Constants:
         self.watchers: list[Callable[[], None]] = []
         self.namespace: dict[str, Any] = {
             **HELPERS, **STATE_FUNCTIONS, "same_constant": same_constant, "rest_length": rest_length, "G": f_globals, "DEAD": self.dead,
-            "INTERRUPTS": interrupts, "math": math,
+            "INTERRUPTS": interrupts, "math": math, "MARKED": alive, "beyond": beyond,
         }  # fmt: skip
         self._names: dict[int, str] = {}
         self._by_value: dict[Any, str] = {}
@@ -246,10 +250,11 @@ class _Writer:
     def write(self, guards: list[Guard]) -> GuardFn:
         state = [g for g in guards if g.source is None and g.kind != "SHAPE"]
         shapes = [g for g in guards if g.kind == "SHAPE"]
+        marks = {g.source: g.value for g in guards if g.kind == "MARKS"}
         for place in [place for g in shapes for place in g.value.places()]:
             self.node(place).aliased = True
         for guard in guards:
-            if guard.source is not None:
+            if guard.source is not None and guard.kind != "MARKS":
                 self.place(guard)
         guarded = [n for n in self.nodes.values() if n.guards]
         first = [n for n in guarded if isinstance(n.source, LocalSource)]
@@ -261,11 +266,14 @@ class _Writer:
             self.visit(node)
         for guard in shapes:
             self.shape(guard)
+        unserved = " or ".join(f"beyond({source.name()}, {dims})" for source, dims in marks.items())
+        if marks:
+            self.lines.append(f"if MARKED and ({unserved}): return False")
         body = "\n".join(f"        {line}" for line in self.lines)
         text = f"def check(L):\n    if DEAD: return False\n    try:\n{body}\n        return True\n{FAILED}"
         scope = self.const.namespace
         exec(compile(text, "<minipt2 guards>", "exec"), scope)
-        return GuardFn(scope.pop("check"), text, self.written, self.const)
+        return GuardFn(scope.pop("check"), text, self.written, marks, self.const)
 
     def node(self, source: Source) -> _Node:
         node = self.nodes.get(source)

@@ -80,6 +80,29 @@ def test_marked_dimension_is_dynamic_at_once():
     assert versions.guards[0] == ["s0 >= 2"] and len(versions) == 2
 
 
+def test_a_mark_after_a_fixed_version_compiles_one_that_serves_it():
+    calls = [(torch.randn(3, 4),) for _ in range(4)] + [(torch.randn(5, 4),)]
+    for k in (1, 2):
+        minipt2.mark_dynamic(calls[k][0], 0)
+    minipt2.mark_dynamic(calls[3][0], 1)
+    versions = run(lambda x: x + 1, calls)
+    assert versions.guards == [[], ["s0 >= 2"], ["s0 >= 2"]], versions.guards  # nothing, rows, columns: rows serve the last
+    assert len(run(lambda x: x + 1, [(calls[k][0],) for k in (0, 1, 2)], dynamic=False)) == 1
+
+
+def test_log_says_that_a_mark_was_not_served(caplog):
+    minipt2.set_logs("recompiles")
+    x = torch.randn(3)
+    compiled = minipt2.compile(lambda x: x + 1, backend="eager")
+    compiled(x)
+    minipt2.mark_dynamic(x, 0)
+    try:
+        compiled(x)
+    finally:
+        minipt2.set_logs()
+    assert "L['x']: another dimension was marked dynamic" in caplog.text
+
+
 def test_marked_range_is_guarded():
     calls = rows([4, 8, 9, 2])
     minipt2.mark_dynamic(calls[0][0], 0, min=4, max=8)

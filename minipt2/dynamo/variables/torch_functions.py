@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 from ...errors import Unsupported
-from ..dynamic import mark_dynamic, mark_static
+from ..marks import mark_dynamic, mark_static
 from ..source import AnswerSource, TorchGlobalSource
 from .base import KnownFunctionVariable, Variable, unsupported
 from .containers import ContainerVariable, const, constants, fold, is_none, none, observed
