@@ -8,17 +8,20 @@ pieces. So no later stage has to know of sizes that come up within a graph. Upst
 """
 from __future__ import annotations
 
+import contextlib
 import operator
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
 import torch
 from torch import fx
+from torch.amp.autocast_mode import _enter_autocast, _exit_autocast
 from torch.utils import _pytree as pytree
 
 from ..errors import at_user_lines
 from ..prims.lazy import Graph
 from ..shapes.known import SYMBOLIC, symbols_in
 
+_SWITCHES = (torch._C._set_grad_enabled, _enter_autocast, _exit_autocast)
 Compile = Callable[[fx.GraphModule, list], Callable[..., Sequence[Any]]]
 
 
@@ -29,6 +32,33 @@ def in_pieces(gm: fx.GraphModule, example_inputs: list, compile: Compile) -> Cal
     return Pieces(gm, compile)
 
 
+class Modes(NamedTuple):
+    """Under which modes a node runs: whether gradients are recorded, and the nodes that entered an autocast, the outermost first."""
+
+    grad: bool
+    autocasts: tuple[fx.Node, ...] = ()
+
+    def after(self, node: fx.Node) -> "Modes":
+        if node.target is torch._C._set_grad_enabled:
+            return self._replace(grad=node.args[0])
+        if node.target is _enter_autocast:
+            return self._replace(autocasts=(*self.autocasts, node))
+        if node.target is _exit_autocast:
+            return self._replace(autocasts=tuple(n for n in self.autocasts if n is not node.args[0]))
+        return self
+
+    @contextlib.contextmanager
+    def on(self) -> Iterator[None]:
+        """Within, these modes."""
+        with torch.set_grad_enabled(self.grad):
+            tokens = [_enter_autocast(*node.args) for node in self.autocasts]
+            try:
+                yield
+            finally:
+                for token in reversed(tokens):
+                    _exit_autocast(token)
+
+
 class Pieces:
     """What runs in turn: compiled pieces, and single nodes between them. Called like ``gm``."""
 
@@ -37,7 +67,7 @@ class Pieces:
         self.inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
         self.steps: list[_Alone | _Piece] = []
-        self.grad = torch.is_grad_enabled()
+        self.outer = Modes(torch.is_grad_enabled())
         self._cut()
         self._free_early()
 
@@ -52,25 +82,24 @@ class Pieces:
 
     def _cut(self) -> None:
         nodes: list[fx.Node] = []
-        grad, alone = self.grad, set()
+        start = modes = self.outer
+        alone = set()
         for node in self.gm.graph.nodes:
             if node.op in ("placeholder", "output", "get_attr"):
                 continue
             if node.meta.get("depends_on_data") or node.target is operator.getitem and node.args[0] in alone:
                 alone.add(node)
-                self._piece(nodes, grad)
-                self.steps.append(_Alone(self.gm, node, grad))
-                nodes = []
+                self._piece(nodes, start, modes)
+                self.steps.append(_Alone(self.gm, node, modes))
+                nodes, start = [], modes
             elif not isinstance(node.meta.get("val"), SYMBOLIC):  # such are computed where they are needed
-                grad = node.args[0] if node.target is torch._C._set_grad_enabled else grad
+                modes = modes.after(node)
                 nodes.append(node)
-        self._piece(nodes, grad)
+        self._piece(nodes, start, modes)
 
-    def _piece(self, nodes: list[fx.Node], grad: bool) -> None:
-        if nodes:
-            before = [n.args[0] for n in nodes if n.target is torch._C._set_grad_enabled]
-            start = self.steps[-1].grad if self.steps else self.grad
-            self.steps.append(_Piece(self.gm, nodes, start, grad if before else start, self.grad))
+    def _piece(self, nodes: list[fx.Node], start: Modes, end: Modes) -> None:
+        if any(node.target not in _SWITCHES for node in nodes):
+            self.steps.append(_Piece(self.gm, nodes, start, end, self.outer.grad))
 
     def _free_early(self) -> None:
         """The steps compiled, and after which of them each value is needed no more."""
@@ -88,15 +117,15 @@ class Pieces:
 class _Alone:
     """A node that runs as it is, and the symbols that its result tells."""
 
-    def __init__(self, gm: fx.GraphModule, node: fx.Node, grad: bool):
-        self.gm, self.node, self.grad = gm, node, grad
+    def __init__(self, gm: fx.GraphModule, node: fx.Node, modes: Modes):
+        self.gm, self.node, self.modes = gm, node, modes
         self.needs = node.all_input_nodes
         self.shows = node.meta.get("shows", ())
 
     def __call__(self, values: dict, symbols: dict) -> None:
         args, kwargs = _filled((self.node.args, self.node.kwargs), {**values, **_attributes(self.gm, self.needs)}, symbols)
         try:
-            with torch.set_grad_enabled(self.grad):
+            with self.modes.on():
                 if self.node.op == "call_function":
                     result = self.node.target(*args, **kwargs)
                 else:
@@ -111,10 +140,10 @@ class _Alone:
 
 
 class _Piece:
-    """Nodes in a row as a graph of their own. It starts under grad mode ``start`` and leaves ``end``; outside both is ``outer``."""
+    """Nodes in a row as a graph of their own. Its nodes begin under modes ``start`` and leave ``end``; outside it, gradients are as ``outer`` says."""
 
-    def __init__(self, gm: fx.GraphModule, nodes: list[fx.Node], start: bool, end: bool, outer: bool):
-        self.gm, self.nodes, self.start, self.grad, self.outer = gm, nodes, start, end, outer
+    def __init__(self, gm: fx.GraphModule, nodes: list[fx.Node], start: Modes, end: Modes, outer: bool):
+        self.gm, self.nodes, self.start, self.end, self.outer = gm, nodes, start, end, outer
         inside = set(nodes)
         self.needs = list(dict.fromkeys(n for node in nodes for n in _tensors_among(node.all_input_nodes) if n not in inside))
 
@@ -132,10 +161,14 @@ class _Piece:
             else:
                 copies[node] = self._placeholder(graph, node.name, node.meta["val"], node.meta, examples)
         self.needs = [n for n in self.needs if n.op != "get_attr"]
-        self._switch(graph, self.outer, self.start)
+        self._switch(graph, self.outer, self.start.grad)
+        for node in self.start.autocasts:
+            _copy(graph, node, copies)
         for node in self.nodes:
             _copy(graph, node, copies)
-        self._switch(graph, self.grad, self.outer)
+        for node in reversed(self.end.autocasts):
+            graph.call_function(_exit_autocast, (copies[node],)).meta.update(val=None, stack=())
+        self._switch(graph, self.end.grad, self.outer)
         graph.output(tuple(copies[n] for n in self.results))
         module = fx.GraphModule(self.gm, graph)
         module.meta["name"] = f"{self.gm.meta.get('name', 'graph')}_piece_{self.nodes[0].name}"
@@ -172,7 +205,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: dict[fx.Node, Any]) -> None:
 
 
 def _tensors_among(nodes: Sequence[fx.Node]) -> list[fx.Node]:
-    return [n for n in nodes if not isinstance(n.meta.get("val"), SYMBOLIC)]
+    return [n for n in nodes if n.target is not _enter_autocast and not isinstance(n.meta.get("val"), SYMBOLIC)]
 
 
 def _symbols_of(nodes: Sequence[fx.Node]) -> list[Any]:

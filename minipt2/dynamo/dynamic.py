@@ -21,6 +21,8 @@ from .source import AttrSource, ItemSource, LocalSource, Source, is_from_module_
 Stride = Union[int, Product, None]
 """A number, a product of the tensor's own sizes, or None for one that is a symbol of its own."""
 
+SLICE_PARTS = ("start", "stop", "step")
+
 
 class Dynamism:
     """What one code object's frames have met, under the ``dynamic`` setting of its compiled function."""
@@ -81,15 +83,15 @@ class Dynamism:
             return True
         return bool(self.dynamic) and type(value) is int and value not in (0, 1) and _is_argument(source)
 
-    def varies_within(self, value: tuple, source: Source) -> bool:
-        """The same for a tuple of numbers that would else be compared as a whole."""
+    def varies_within(self, value: tuple, source: Source, parts: tuple[Source, ...] = ()) -> bool:
+        """The same for a tuple of numbers that would else be compared as a whole; ``parts``: where they are found, if not as its items."""
         if self.dynamic is False:
             return False
         history = [old for old in self._note(value, source) if len(old) == len(value)]
         for k in range(len(value)):
             for old in history:
                 if type(old[k]) in (int, float):
-                    self._note(old[k], ItemSource(source, k))
+                    self._note(old[k], parts[k] if parts else ItemSource(source, k))
         return len(history) > 1 or bool(self.dynamic) and _is_argument(source) and any(type(v) is int for v in value)
 
     def _tell(self, what: str, values: list[Any]) -> None:
@@ -111,9 +113,9 @@ def _order(tensor: Any) -> list[int]:
 
 
 def _is_argument(source: Source) -> bool:
-    """An argument of the frame or an item of one; what objects hold is more often a setting than a size."""
+    """An argument of the frame, an item of one or an end of a slice; what objects hold is more often a setting than a size."""
     at: Source | None = source
-    while isinstance(at, ItemSource):
+    while isinstance(at, ItemSource) or isinstance(at, AttrSource) and at.attr in SLICE_PARTS:
         at = at.base
     return isinstance(at, LocalSource)
 

@@ -36,8 +36,8 @@ class FrameSymbols:
         return self._env
 
     def _environment_of_data(self) -> shapes.ShapeEnv | None:
-        """Where sizes that depend on data get their symbols; no symbols where a graph that has them could not be cut."""
-        return None if self.state.autocasts or self.dynamism.dynamic is False else self.env
+        """Where sizes that depend on data get their symbols; None where there shall be none."""
+        return None if self.dynamism.dynamic is False else self.env
 
     def _sizes(self, value: torch.Tensor, source: "Source", static: bool) -> tuple[list | None, list | None]:
         """Sizes and strides of an input some of which are symbols; (None, None) if none is. A stride may be a ``Product`` of sizes."""

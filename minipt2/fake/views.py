@@ -11,7 +11,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..prims.meta import as_many, channels_last_strides, diagonal_length, format_strides, infer_size, is_channels_last, numel, slice_bounds, sliced_shape, split_sizes, view_strides, wrap_dim, wrap_dims
-from ..shapes.known import SYMBOLIC, equal_all, same, settled
+from ..shapes.known import SYMBOLIC, must_equal, same, settled
 from .families import Irregular, new
 from .tensor import FakeMode, FakeTensor
 
@@ -178,7 +178,7 @@ def _squeeze_dims(x: _Look, dims: Any) -> _Look:
 @view(aten.split_with_sizes.default)
 def _split_with_sizes(x: _Look, sizes: Sequence[Any], dim: int) -> list[_Look]:
     dim, start, parts = wrap_dim(dim, x.ndim), 0, []
-    if not equal_all([sum(sizes)], [x.shape[dim]]):
+    if not must_equal(sum(sizes), x.shape[dim]):
         raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} (input tensor's size at dimension {dim}), "
                            f"but got split_sizes={list(sizes)}")
     for size in sizes:

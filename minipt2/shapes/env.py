@@ -143,9 +143,10 @@ class ShapeEnv:
 
     def apply(self, op: str, *nodes: Node) -> Node:
         """The node of ``op`` (a row of ``functions.OPAQUE``, a comparison, ``add`` …) on nodes. Decides nothing but signs of dividends."""
+        constant = all([n.is_constant() for n in nodes])  # before hints are read: knowing may have given one
         hints = [n.hint for n in nodes]
         hint = CALLS[op](*hints) if None not in hints else None
-        if all(n.is_constant() for n in nodes):
+        if constant:
             return self.constant(hint)
         kinds = [n.pytype for n in nodes]
         return self.node(combine(self, op, [n.expr for n in nodes], kinds), result_type(op, kinds), hint)

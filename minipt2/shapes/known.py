@@ -65,6 +65,14 @@ def equal_all(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return same_all(a, b) or len(a) == len(b) and all([same(n, m) or bool(n == m) for n, m in zip(a, b)])
 
 
+def must_equal(a: Any, b: Any) -> bool:
+    """Whether two sizes are equal, where the program is wrong if not: of those that depend on data it is believed, and checked when it runs."""
+    if same(a, b):
+        return True
+    fact = a == b
+    return fact.node.expect_true() if isinstance(fact, torch.SymBool) else fact
+
+
 def at_least(a: Any, b: Any) -> bool:
     """Whether ``a >= b``, for putting things in order: decides only where neither order is known."""
     return known(a >= b) or not known(a <= b) and bool(a >= b)

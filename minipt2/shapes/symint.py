@@ -40,6 +40,8 @@ class Node:
         if self._seen != self.env.version:
             self._seen, self._expr = self.env.version, self.env.replace(self._expr)
             self._constant = not self._expr.free_symbols
+            if self._constant and self.hint is None:  # what depended on data turned out to be one number
+                self.hint = self.env.hint(self._expr)
         return self._expr
 
     def like(self, expr: sympy.Basic, pytype: type) -> "Node":

@@ -461,7 +461,7 @@ def test_break_is_announced():
         def f(x):
             return x + x.tolist()[0]
 
-        optimize(f, Recorder())(torch.ones(2))
+        optimize(f, Recorder())(torch.ones(20))
     finally:
         stop()
     (code, error), = [(name, p) for stage, name, p in seen if stage == "breaks"]

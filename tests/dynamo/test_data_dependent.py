@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import minipt2
 from minipt2.errors import Unsupported
@@ -78,7 +79,35 @@ def solved(x):
     return torch.linalg.lstsq(a, a * 2 + 1), torch.linalg.lstsq(a.detach(), a.detach() + 1, driver="gelsd")
 
 
-CAPTURED = [compared_as_wholes, counted, aligned, solved, item_as_a_size, positions, masked, unique, repeated, scaled_by_a_float, checked, without_gradients, several_in_a_row]
+def under_autocast(x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = torch.outer(x, x) @ torch.outer(x, x)
+        z = y[y[:, 0] > 0]
+        with torch.no_grad():
+            where = (z.sum(1) > 0).nonzero().squeeze(-1)
+        z = z[where] @ y.t()
+        with torch.autocast("cpu", enabled=False):
+            w = torch.outer(x, x) @ x[x > -100].sum().expand(x.shape)
+    return z, w, torch.outer(x, x) @ x
+
+
+def read_one_by_one(x):
+    a, b = x[:2].long().abs().tolist()
+    return torch.zeros(a), torch.ones(b) + x.sum(), x[:1].detach().tolist(), x.sum().detach().tolist()
+
+
+def split_as_data_say(x):
+    first = x[0].long().abs()
+    sizes = torch.stack([first, x.numel() - first]).tolist()
+    return [part.sum() for part in x.split(sizes)], x.split_with_sizes(sizes)[1] * 2
+
+
+def one_hot_of_unknown_width(x):
+    return F.one_hot(x.detach().long().abs()).sum(0), F.one_hot(x.detach().long().abs() % 3, 3) * x[:, None]
+
+
+CAPTURED = [compared_as_wholes, counted, aligned, solved, item_as_a_size, positions, masked, unique, repeated, scaled_by_a_float, checked, without_gradients, several_in_a_row, under_autocast,
+            read_one_by_one, split_as_data_say, one_hot_of_unknown_width]
 
 
 def inputs(seed: int, size: int = 7, grad: bool = True) -> torch.Tensor:
@@ -136,6 +165,24 @@ def test_where_a_number_is_asked_for_the_graph_breaks(fn, asked, fresh):
         assert_same(fn(x), compiled(x))
 
 
+def test_many_numbers_are_read_at_once_outside_the_graph(fresh):
+    f = lambda x: x * sum(torch.cat([x, x, x]).tolist())
+    compiled = minipt2.compile(f, backend="eager")
+    assert_same(f(inputs(0, grad=False)), compiled(inputs(0, grad=False)))
+    assert minipt2.counters()["breaks"] == 1
+
+
+def test_a_width_of_classes_that_varies_with_a_size(fresh):
+    f = lambda x, y: F.one_hot(x, y.shape[0]) + 1
+    compiled = minipt2.compile(f, backend="aot_eager", fullgraph=True)
+    for n in (5, 6, 7, 9):
+        assert_same(f(torch.tensor([3, 0, n - 1]), torch.ones(n)), compiled(torch.tensor([3, 0, n - 1]), torch.ones(n)))
+    assert minipt2.counters()["graphs"] == 2
+    for wrong in (-1, 9):
+        with pytest.raises(RuntimeError):
+            compiled(torch.tensor([3, 0, wrong]), torch.ones(9))
+
+
 def test_facts_are_checked_when_the_code_runs(fresh):
     compiled = minipt2.compile(checked, backend="aot_eager")
     compiled(inputs(0))
@@ -177,3 +224,13 @@ def test_a_size_that_shows_in_a_sum_only(fresh):
 
     compiled = minipt2.compile(f, backend="aot_eager", fullgraph=True)
     assert_same(f(inputs(1, grad=False)), compiled(inputs(1, grad=False)))
+
+
+def test_sizes_that_do_not_add_up_are_refused(fresh):
+    compiled = minipt2.compile(lambda x, sizes: x.split(sizes.tolist())[0] + 1, backend="aot_eager", fullgraph=True)
+    assert compiled(torch.ones(7), torch.tensor([3, 4])).shape == (3,)
+    with pytest.raises(RuntimeError, match="u0 \\+ u1 == 7|== 7"):
+        compiled(torch.ones(7), torch.tensor([3, 5]))
+    with pytest.raises(RuntimeError):
+        compiled(torch.ones(7), torch.tensor([-1, 8]))
+    assert minipt2.counters()["graphs"] == 1

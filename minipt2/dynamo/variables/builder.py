@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from ...shapes.known import plain
+from ..dynamic import SLICE_PARTS
 from ..source import AttrSource, TypeSource, is_from_module_state
 from . import callables
 from .base import Variable, unsupported
@@ -333,6 +334,15 @@ def _range(value: range) -> Variable:
     return RangeVariable(value)
 
 
+def _slice_argument(tx, value, source):
+    parts = (value.start, value.stop, value.step)
+    places = tuple(AttrSource(source, name) for name in SLICE_PARTS) if source is not None else ()
+    if not places or not all(type(v) in (int, type(None)) for v in parts) or not tx.output.dynamism.varies_within(parts, source, places):
+        return _from_constant(_slice)(tx, value, source)
+    _type_guard(tx, value, source)
+    return SliceVariable([wrap(tx, part, place) for part, place in zip(parts, places)], source)
+
+
 def _slice(value: slice) -> Variable:
     return SliceVariable([from_constant(part) for part in (value.start, value.stop, value.step)])
 
@@ -353,7 +363,7 @@ BY_TYPE: dict[type, Callable] = {
     list: _sequence(ListVariable), tuple: _tuple, torch.Size: _torch_size,
     collections.deque: _sequence(DequeVariable), dict: _dict(DictVariable), collections.OrderedDict: _dict(DictVariable),
     collections.defaultdict: _defaultdict, set: _set(SetVariable), frozenset: _set(FrozenSetVariable),
-    range: _from_constant(_range), slice: _from_constant(_slice), types.MappingProxyType: _unknown,
+    range: _from_constant(_range), slice: _slice_argument, types.MappingProxyType: _unknown,
     types.FunctionType: callables.wrap_function, types.MethodType: callables.wrap_method, types.ModuleType: callables.wrap_module,
     functools.partial: callables.wrap_partial, functools._lru_cache_wrapper: callables.wrap_lru_cache,
     torch.jit.ScriptFunction: callables.wrap_script_function, weakref.ref: _weakref, torch.Tensor: _tensor, torch.nn.Parameter: _tensor,

@@ -11,6 +11,9 @@ import torch
 from ..skip import transparent_code
 from .base import unsupported
 from .functions import UserFunctionVariable
+from .numbers import NumberVariable
+from .operators import binary_op
+from .tensor import TensorVariable
 from .torch_functions import handles
 
 
@@ -31,7 +34,12 @@ def correlation(x: torch.Tensor) -> torch.Tensor:
     return torch.complex(c.real.clamp(-1, 1), c.imag.clamp(-1, 1)) if c.is_complex() else c.clamp(-1, 1)
 
 
-for _fn in (covariance, correlation):
+def one_hot_of_any_width(x: torch.Tensor, classes: int) -> torch.Tensor:
+    """``one_hot`` for a number of classes that C++ would have to know; a class out of range is an index out of range."""
+    return torch.zeros((*x.shape, classes), dtype=torch.int64, device=x.device).scatter(-1, x.unsqueeze(-1), 1)
+
+
+for _fn in (covariance, correlation, one_hot_of_any_width):
     transparent_code(_fn.__code__)
 
 
@@ -60,3 +68,33 @@ def combinations(tx, input, r=None, with_replacement=None):  # noqa: A002
         unsupported("MP103", "torch.combinations of something other than a row", "use torch.cartesian_prod or indices")
     places = torch.tensor(list(choose(range(input.value.shape[0]), r)), dtype=torch.int64).reshape(-1, r)
     return input.call_method(tx, "__getitem__", [tx.output.literal_tensor(places)], {})
+
+
+@handles(torch.nn.functional.one_hot)
+def one_hot(tx, tensor, num_classes=None):
+    """Without a number of classes it is one more than the largest, a size that depends on data."""
+    given = num_classes if num_classes is not None else tx.constant(-1)
+    if given.is_constant() and given.as_python_constant() == -1:
+        largest = tx.output.call(tx, torch.max, [tensor], {}).call_method(tx, "item", [], {})
+        given = binary_op(tx, "add", largest, tx.constant(1))
+    if isinstance(given, NumberVariable) and tensor.value.dtype is torch.int64:
+        return UserFunctionVariable(one_hot_of_any_width).call(tx, [tensor, given], {})
+    return tx.output.call(tx, torch.nn.functional.one_hot, [tensor, given], {})
+
+
+def _of_numbers(function):
+    """C++ makes tensors of plain numbers only; of symbolic ones they are made here, of the dtype that eager gives them."""
+
+    def handler(tx, *args, **kwargs):
+        made = args
+        if not any(isinstance(a, TensorVariable) for a in (*args, *kwargs.values())) and any(isinstance(a, NumberVariable) for a in args):
+            dtypes = {int: torch.int64, float: torch.get_default_dtype()}
+            made = [tx.output.call(tx, torch.scalar_tensor, [a], {"dtype": tx.constant(dtypes[a.python_type()])})
+                    if isinstance(a, NumberVariable) and a.python_type() in dtypes else a for a in args]
+        return tx.output.call(tx, function, list(made), kwargs)
+
+    return handler
+
+
+for _fn in (torch.add, torch.sub, torch.mul, torch.div, torch.true_divide, torch.floor_divide):
+    handles(_fn)(_of_numbers(_fn))

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
+from ...shapes.known import symbolic
 from ..source import AnswerSource, AttrSource, TorchGlobalSource
 from .base import Variable, unsupported
 from .constant import ConstantVariable
 from .exceptions import observed
+from .indexing import selected, with_tensors
 from .known_truth import known_truth
 from .numbers import NumberVariable
 
@@ -38,6 +40,8 @@ BREAKING_METHODS = frozenset(
     "backward retain_grad register_post_accumulate_grad_hook share_memory_ pin_memory untyped_storage storage set_ resize_ "
     "resize_as_ apply_ map_ map2_ __reduce_ex__ __deepcopy__ as_subclass __dlpack__ detach_".split()
 )
+MOST_READ = 16
+"""A tensor of more numbers is not read one by one (``tolist``): every number cuts the graph."""
 VIEW_ATTRIBUTES = frozenset("T mT H mH real imag data grad_fn".split())
 BINARY_REVERSIBLE = frozenset(
     "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift eq ne lt le gt ge".split()
@@ -125,6 +129,8 @@ class TensorVariable(Variable):
     def call_method(self, tx, name, args, kwargs) -> Variable:
         if name == "item" and not args and not kwargs:
             return tx.output.call(tx, "item", [self], {}, op="call_method")
+        if name == "tolist" and not symbolic(self.value.shape) and self.value.numel() <= MOST_READ:
+            return self._numbers(tx)
         if name in DATA_METHODS:
             unsupported("MP102", f"Tensor.{name}() needs the tensor's data", "keep values in tensors, or move this call out of the compiled code")
         if name in ("equal", "allclose"):
@@ -163,10 +169,22 @@ class TensorVariable(Variable):
         if not hasattr(torch.Tensor, name):
             return self.getattr(tx, name).call(tx, args, kwargs)
         _guard_method(tx, name)
+        target = self
         if name in ("__getitem__", "__setitem__"):
-            args = [_index(tx, args[0]), *args[1:]]
-        result = tx.output.call(tx, name, [self, *args], kwargs, op="call_method")
+            target, index = selected(tx, self, with_tensors(tx, args[0]))
+            args = [index, *args[1:]]
+        result = tx.output.call(tx, name, [target, *args], kwargs, op="call_method")
         return tx.constant(None) if name in ("__setitem__", "__delitem__") else result
+
+    def _numbers(self, tx) -> Variable:
+        """``tolist()``: every number on its own, as ``item`` reads it."""
+        if self.value.dim() == 0:
+            return self.call_method(tx, "item", [], {})
+        rows = [self.call_method(tx, "__getitem__", [ConstantVariable(k)], {}) for k in range(self.value.shape[0])]
+        from .containers import new
+        from .lists import ListVariable
+
+        return new(tx, ListVariable([row._numbers(tx) for row in rows]))
 
     def _requires_grad(self, tx, args, kwargs) -> Variable:
         wanted = [*args, *kwargs.values()]
@@ -186,7 +204,7 @@ class TensorVariable(Variable):
         if op in INPLACE:
             return tx.output.call(tx, getattr(operator, op), [self, other], {}) if _graph_value(other) else None
         if op == "getitem":
-            return tx.output.call(tx, operator.getitem, [self, _index(tx, other)], {})
+            return tx.output.call(tx, operator.getitem, [*selected(tx, self, with_tensors(tx, other))], {})
         return None
 
     def unary(self, tx, op: str) -> Variable:
@@ -218,18 +236,6 @@ class TensorVariable(Variable):
 
     def reconstruct(self, cg: "Emitter") -> None:
         cg.graph_output(self.node)
-
-
-def _index(tx: "Translator", index: Variable) -> Variable:
-    """``index`` with NumPy arrays as the tensors that indexing makes of them."""
-    from .lists import TupleVariable
-    from .misc import NumpyVariable
-
-    if isinstance(index, NumpyVariable) and not index.is_constant():
-        return index.as_tensor(tx)
-    if type(index) is TupleVariable:
-        return TupleVariable([_index(tx, item) for item in index.items])
-    return index
 
 
 def _guard_method(tx: "Translator", name: str) -> None:
