@@ -22,7 +22,7 @@ from .order import dense, order_like, pick_order, same_strides
 from .questions import MAX_OPS, MAX_READS, dear, live, loopable, needs_memory, nested, reaching, spreads
 from .registry import lowerings
 from .symbols import SYMBOLIC, Symbols
-from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tensor, View
+from .tensors import Cost, Expr, Index, Lazy, Place, Sizes, Stored, Target, Tensor, View, join
 
 
 def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name: str = "graph") -> Program:
@@ -109,8 +109,18 @@ class GraphLowering:
             if len(cost.reads) > MAX_READS or cost.ops > MAX_OPS or users > 1 and cost.reads and (
                     node in self.in_memory and cost.ops > 0 or dear(cost, users)) or (
                     node in self.spread and cost.reads and (cost.ops > 1 or len(cost.reads) > 1)):
-                self.realize(made)
+                if not self.realize_narrower(node, made):
+                    self.realize(made)
         return made
+
+    def realize_narrower(self, node: fx.Node, made: Lazy | View) -> bool:
+        """Of a value that only repeats a narrower one in more bits (bfloat16 as float32, a mask as numbers), put that one into memory instead."""
+        source = self.env[node.args[0]] if getattr(node.target, "name", None) == "convert" and node not in self.in_memory else None
+        if not isinstance(source, Lazy) or source.place() is not None or source.dtype.itemsize >= made.dtype.itemsize:
+            return False
+        self.realize(source)
+        made.cheaper(join(source.cost))
+        return True
 
     def wanted_strides(self, node: fx.Node) -> tuple[tuple[Expr, ...] | None, bool]:
         layout = node.meta.get("layout")

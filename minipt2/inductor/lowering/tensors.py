@@ -97,6 +97,10 @@ class Lazy:
         self._place, self._cost = place, Cost(frozenset((place.name,)))
         self.inner, self.copy_of = None, None
 
+    def cheaper(self, cost: Cost) -> None:
+        """What the closure reads has been put into memory."""
+        self._cost = cost
+
     def load(self, index: Index) -> Any:
         if self._place is not None:
             return load(self._place, index)

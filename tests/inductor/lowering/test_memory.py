@@ -69,3 +69,19 @@ def test_expanded_input_is_not_written(strides):
     gm = graph_of(lambda x: p.add(x, 1.0), x)
     gm.meta["mutated_inputs"] = {0: 0}
     assert lower(gm).outputs[0].ref.buffer != "in0"
+
+
+def test_a_value_in_more_bits_is_kept_in_few():
+    """What two kernels read is stored once: as bfloat16, or as a mask, where float32 only repeats it."""
+    x, y = torch.randn(64, 32, dtype=torch.bfloat16), torch.randn(64, 32, dtype=torch.bfloat16)
+
+    def gradient(x, y):
+        wide = p.convert(p.exp(x), torch.float32)
+        return p.sum(wide, (0,)), p.sum(p.mul(wide, wide), (1,))
+
+    def mask(x, y):
+        wide = p.convert(p.lt(p.exp(p.convert(x, torch.float32)), p.exp(p.convert(y, torch.float32))), torch.float32)
+        return p.sum(wide, (0,)), p.sum(p.mul(wide, p.convert(x, torch.float32)), (1,))
+    for fn, dtype in ((gradient, torch.bfloat16), (mask, torch.bool)):
+        stored = [b.layout.dtype for b in check(fn, x, y).buffers if b.layout.sizes == (64, 32)]
+        assert stored == [dtype]
