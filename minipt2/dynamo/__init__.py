@@ -2,8 +2,8 @@
 
 In: a function or module and a backend ``(gm, fake inputs) -> callable``. Out: the same function, whose frames run as compiled
 graphs wherever that is possible. ``api.compile`` calls ``optimize``. Read ``eval_frame`` (which frames), ``frame`` (one frame),
-``translator`` and ``opcodes/`` (one instruction), ``variables/`` (one value), ``resume`` (graph breaks), ``guards`` (reuse), ``dynamic`` and
-``frame_symbols`` (sizes that vary).
+``translator`` and ``opcodes/`` (one instruction), ``variables/`` (one value), ``resume`` (graph breaks), ``guards`` and
+``guard_table`` (reuse), ``dynamic`` and ``frame_symbols`` (sizes that vary).
 Upstream: ``torch/_dynamo``.
 """
 from .marks import mark_dynamic, mark_static

@@ -128,7 +128,7 @@ class FrameCallback:
             trace.artifact("dynamic", name, (record.code, news))
             record.dynamism.news = []
         with trace.span("guards"):
-            guard = compile_guards(compiled.guards, frame.f_globals)
+            guard = compile_guards(compiled.guards, frame.f_globals, frame.f_locals)
         trace.artifact("guards", name, lambda: (record.code, guard, compiled.gm))
         failed = guard.explain(frame.f_locals) if not guard.check(frame.f_locals) else None
         if failed is not None:

@@ -22,6 +22,7 @@ from ..exercise import exercise
 from .guard_kinds import (
     KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
 )  # fmt: skip
+from .guard_table import Table, tables
 from .marks import alive, beyond
 from .source import HELPERS, AttrSource, ImportSource, LocalSource, OwnAttrSource, Source
 
@@ -145,10 +146,13 @@ def _found(check: Check, scope: dict[str, Any]) -> str:
         return f"{type(error).__name__}: {error}"
 
 
-def compile_guards(guards: Iterable[Guard], f_globals: Optional[dict] = None) -> GuardFn:
-    """One function that checks ``guards``. ``f_globals`` are the globals of the frame (``G`` in sources)."""
+def compile_guards(guards: Iterable[Guard], f_globals: Optional[dict] = None, f_locals: Optional[dict] = None) -> GuardFn:
+    """One function that checks ``guards``. ``f_globals`` are the globals of the frame (``G`` in sources).
+
+    With ``f_locals``, for which they hold, those of models with many parameters are written as tables for C.
+    """
     constants = _Constants({} if f_globals is None else f_globals)
-    return _Writer(constants).write(list(guards))
+    return _Writer(constants).write(list(guards), f_locals)
 
 
 class _Constants:
@@ -247,7 +251,7 @@ class _Writer:
         self.referents: dict[str, str] = {}
         self.count = 0
 
-    def write(self, guards: list[Guard]) -> GuardFn:
+    def write(self, guards: list[Guard], f_locals: Optional[dict] = None) -> GuardFn:
         state = [g for g in guards if g.source is None and g.kind != "SHAPE"]
         shapes = [g for g in guards if g.kind == "SHAPE"]
         marks = {g.source: g.value for g in guards if g.kind == "MARKS"}
@@ -256,12 +260,15 @@ class _Writer:
         for guard in guards:
             if guard.source is not None and guard.kind != "MARKS":
                 self.place(guard)
+        found = tables(self.nodes, self.const, f_locals) if f_locals is not None else []
         guarded = [n for n in self.nodes.values() if n.guards]
         first = [n for n in guarded if isinstance(n.source, LocalSource)]
         for node in first:
             self.visit(node)
         for guard in dict.fromkeys(state):
             self.state(guard)
+        for k, table in enumerate(found):
+            self.table(f"table{k}", table)
         for node in guarded:
             self.visit(node)
         for guard in shapes:
@@ -358,6 +365,16 @@ class _Writer:
         test = KINDS[guard.kind].test(guard.value, self.const)
         self.lines.append(f"if not ({test}): return False")
         self.written.append(_Written(None, guard.kind, None, test, guard.hint))
+
+    def table(self, name: str, table: Table) -> None:
+        """A call that checks many guards below one object."""
+        table.root.aliased = True
+        self.visit(table.root)
+        self.const.namespace.update({name: table.function, f"{name}_holds": table.kept})
+        self.lines.append(f"if not {name}({table.root.name}): return False  # {table.size} guards")
+        for node, guards in table.taken:
+            for guard, test in guards:
+                self.wrote(guard, test)
 
     def shape(self, guard: Guard) -> None:
         """A condition on sizes and numbers from several places."""

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from changes import noticed, patch
+from minipt2.dynamo import guard_table
 
 
 class Net(nn.Module):
@@ -94,8 +95,11 @@ def call_relu_otherwise(self, *args, **kwargs):
     return args[0] - 7 if isinstance(self, nn.ReLU) else _module_call(self, *args, **kwargs)
 
 
+@pytest.mark.parametrize("least", [1, 1_000_000], ids=["as_a_table", "as_python_text"])
 @pytest.mark.parametrize("name", ROWS)
-def test_a_change_of_a_module_is_noticed(name):
+def test_a_change_of_a_module_is_noticed(name, least, monkeypatch):
+    monkeypatch.setattr(guard_table, "MIN_GUARDS", least)
+
     def world():
         net = Net()
         return net, lambda: ROWS[name](net)
