@@ -1,4 +1,7 @@
-"""Ints and floats that vary, wherever a call holds them: in slices, as operands of functions of tensors."""
+"""Ints and floats that vary, wherever a call holds them: in slices, as subscripts, as operands of functions of tensors; random questions about them."""
+import operator
+import random
+
 import pytest
 import torch
 
@@ -67,3 +70,27 @@ def test_a_subscript_out_of_range_is_eager_s_error():
         compiled(torch.randn(4), 4)
     with pytest.raises(IndexError):
         minipt2.compile(lambda x, k: x[k, k], backend="eager", dynamic=True)(torch.randn(4), 2)
+
+
+TERMS = [lambda a, n: a, lambda a, n: n, lambda a, n: a + n, lambda a, n: 2 * a - n, lambda a, n: a * n, lambda a, n: n - 3, lambda a, n: 7, lambda a, n: 3 * n]
+QUESTIONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_version_serves_whatever_gets_the_same_answers(seed):
+    """Random questions about a size and a number: one version for the first call, and one for each way the answers come out."""
+    rng = random.Random(seed)
+    asked = [(rng.choice(QUESTIONS), *rng.sample(TERMS, 2)) for _ in range(2)]
+    answers = lambda a, n: [bool(ask(left(a, n), right(a, n))) for ask, left, right in asked]
+
+    def f(x, n):
+        for k in range(2):
+            ask, left, right = asked[k]
+            if ask(left(x.shape[0], n), right(x.shape[0], n)):
+                x = x + 10**k
+        return x * n
+
+    points = [(a, n) for a in range(2, 8) for n in range(-2, 8)]
+    rng.shuffle(points)
+    versions = run(f, [(torch.randn(a), n) for a, n in points])
+    assert len(versions) <= 2 + len({tuple(answers(a, n)) for a, n in points}), versions.guards

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from minipt2.shapes import ShapeEnv, call, python, value
 from minipt2.shapes.facts import Facts, decide, learn
+from minipt2.shapes.readable import ends, readable
 from minipt2.shapes.relations import negated
 
 from .test_env import At
@@ -179,6 +180,28 @@ def test_implication_agrees_with_every_point(assumed, question, point):
     assert env.implied(negated(fact.node.expr)) is (None if known is None else not known)
     if known is not None:
         assert all(holds(question, p) in (known, None) for p in passing(env))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(facts(1), max_size=3), facts(2), points)
+def test_short_forms_say_the_same_where_the_guards_hold(assumed, question, point):
+    env, symbols = environment(point)
+    for program in assumed:
+        if holds(program, point) is not None:
+            bool(run(program, symbols))
+    truth = holds(question, point)
+    fact = run(question, symbols) if truth is not None else truth
+    if not isinstance(fact, torch.SymBool):
+        return
+    written = fact.node.expr if truth else negated(fact.node.expr)
+    short = readable(env.facts, written)
+    for p in passing(env):
+        values = dict(zip(env.sources, p))
+        try:
+            expected = value(written, values)
+        except ZeroDivisionError:
+            continue
+        assert all(value(part, values) for part in ends(short) or (short,)) == expected
 
 
 def _divides(program: Any) -> bool:
