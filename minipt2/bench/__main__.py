@@ -3,6 +3,7 @@
     python -m minipt2.bench                                       all sample models against eager
     python -m minipt2.bench --peer torch.compile --json out.json  three side by side (minutes: the peer compiles for long)
     python -m minipt2.bench --device cuda --amp --mode reduce-overhead --peer torch.compile
+    python -m minipt2.bench --device cuda --amp --kernels --models gpt2    bandwidth and floor of each kernel of a step
     python -m minipt2.bench --demo                                a CNN and a transformer, quick
     python -m minipt2.bench --models gpt2 --memory-budget         memory against time, a table and a plot
     python -m minipt2.bench --dynamic                             sizes that vary: versions, agreement, what symbolic sizes cost
@@ -23,7 +24,7 @@ from rich.table import Table
 
 from .. import api, models
 from ..report import measure
-from . import budget, dynamic
+from . import budget, dynamic, kernels
 from .runner import Row, run
 
 
@@ -45,6 +46,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--memory-budget", metavar="FILE", nargs="?", const="memory_budget.svg",
                         help="instead: the curve of memory against time over options={'memory_budget': ...}, drawn into FILE")
     parser.add_argument("--dynamic", action="store_true", help="instead: random sizes, compilations counted, dynamic beside static code; on one thread of a CPU")
+    parser.add_argument("--kernels", action="store_true", help="instead: what each kernel of a step on a GPU reaches, beside the floor of its bytes")
     parser.add_argument("--demo", action="store_true", help="resnet18 and gpt2, few rounds")
     args = parser.parse_args(argv)
     args.names = args.models.split(",") if args.models else list(models.NAMES)
@@ -64,6 +66,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"--device {args.device}: torch sees no GPU here")
     if args.dynamic and args.device != "cpu":
         parser.error("--dynamic measures on the CPU")
+    if args.kernels and args.device == "cpu":
+        parser.error("--kernels looks at a GPU's kernels: --device cuda")
     args.phases = args.phase.split(",")
     if set(args.phases) - {"infer", "train"}:
         parser.error("--phase takes infer, train or infer,train")
@@ -73,6 +77,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     console = Console()
+    if args.kernels:
+        return kernels.main(args, console, machine())
     if args.memory_budget:
         return budget.main(args, console)
     if args.dynamic:
@@ -153,6 +159,8 @@ def cells(row: Row, peer: str | None) -> dict[str, str]:
     found |= {"ker-\nnels": str(row.kernels), "breaks": str(row.breaks), "max\nerror": f"{row.max_error:.0e}" if row.max_error else "0"}
     if row.peak_mib:
         found["peak MiB\n(eager)"] = f"{row.peak_mib['minipt2']:.1f} ({row.peak_mib['eager']:.1f})"
+    if peer in row.peak_mib:
+        found["over peer's\npeak"] = f"{row.peak_mib['minipt2'] / max(row.peak_mib[peer], 1e-9):.2f}"
     return found
 
 
