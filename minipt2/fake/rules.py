@@ -19,8 +19,8 @@ from ..shapes.known import SYMBOLIC, equal_all
 from .borrowed import run_borrowed
 from .data import RULES as DATA, mask_indices
 from .families import Irregular, family_of, adjacent_index
-from .images import batch_norm
-from .overlap import refuse_partial_overlap, writes_elementwise
+from .images import batch_norm, image_strides
+from .overlap import refusal_of
 from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor
 from .views import VIEWS, has_symbols
 
@@ -52,7 +52,8 @@ def _attention_choice(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dic
 def handler_of(func: OpOverload) -> Rule:
     """How ``func`` is run on fake tensors."""
     rule = _rule_of(func)
-    return _refusing_overlap(rule) if isinstance(func, OpOverload) and writes_elementwise(func) else rule
+    refusal = refusal_of(func) if isinstance(func, OpOverload) else None
+    return _after(refusal, rule) if refusal is not None else rule
 
 
 def _rule_of(func: OpOverload) -> Rule:
@@ -78,9 +79,9 @@ def _rule_of(func: OpOverload) -> Rule:
     return _first(special, general) if special is not None else general
 
 
-def _refusing_overlap(rule: Rule) -> Rule:
+def _after(refusal: Callable[[tuple, dict], None], rule: Rule) -> Rule:
     def handler(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
-        refuse_partial_overlap(args[0], (args[1:], kwargs))
+        refusal(args, kwargs)
         return rule(mode, func, args, kwargs)
     return handler
 
@@ -240,6 +241,25 @@ def _batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> 
     if not args[5] and out.fake_device.type == "cpu":  # saved only when training
         mean, rstd = (mode.run_meta(aten.new_empty.default, (args[0], (0,)), {}) for _ in range(2))
     return out, mean, rstd
+
+
+@rule(aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default)
+def _batch_norm_with_workspace(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
+    """On a CPU the workspace is empty, and all else as ``native_batch_norm`` has it."""
+    if args[0].fake_device.type != "cpu" or kwargs or len(args) != 7:
+        return _meta(mode, func, args, kwargs)
+    training = func is not aten._batch_norm_no_update.default
+    results = _batch_norm(mode, aten.native_batch_norm.default, (*args[:5], training, *args[5:]), {})
+    with mode:
+        written = tuple(map(torch.empty_like, args[3:5])) if func is aten._batch_norm_with_update_functional.default else ()
+        return (*results, args[0].new_empty((0,), dtype=torch.uint8), *written)
+
+
+@rule(aten.channel_shuffle.default)
+def _channel_shuffle(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+    """In the memory format of the image; upstream's rule knows row-major only."""
+    result, strides = run_borrowed(mode, func, args, kwargs), image_strides(args[0])
+    return FakeTensor(mode, torch.empty_strided(result.shape, strides, dtype=result.dtype, device="meta"), result.fake_device)
 
 
 @rule(aten.convolution.default)

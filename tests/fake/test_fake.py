@@ -259,3 +259,25 @@ def test_deviations_do_not_warn_of_elements_that_are_not_there():
         for result in (x.var(0), x.std(), x.std(1, correction=2), *torch.var_mean(x, 1)):
             assert result.dtype is torch.float32
         assert torch.var(z).dtype is torch.float32
+
+
+@pytest.mark.parametrize("dtype, parameters", [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32)])
+@pytest.mark.parametrize("name", ["_batch_norm_with_update", "_batch_norm_no_update", "_batch_norm_with_update_functional"])
+def test_batch_norms_with_a_workspace(name, dtype, parameters):
+    run, mode = getattr(torch.ops.aten, name), FakeMode()
+    real = torch.randn(2, 3, 4, 4).to(dtype), *(torch.ones(3, dtype=parameters) for _ in range(4))
+    fakes = [mode.from_tensor(t) for t in real]
+    with mode:
+        fake = run(*fakes, 0.1, 1e-5)
+    for f, r in zip(fake, run(*real, 0.1, 1e-5), strict=True):
+        assert (f.shape, f.dtype, f.stride()) == (r.shape, r.dtype, r.stride())
+
+
+def test_shuffled_channels_keep_the_memory_format():
+    mode = FakeMode()
+    for format in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(2, 6, 3, 4).to(memory_format=format)
+        fake = mode.from_tensor(x)
+        with mode:
+            fake = torch.channel_shuffle(fake, 3)
+        assert fake.stride() == torch.channel_shuffle(x, 3).stride()
