@@ -152,6 +152,7 @@ class Sized(Loaded):
 
     def __init__(self, table: dict[str, Any], device: torch.device):
         super().__init__(table, device)
+        self.functions: dict[int, tuple[int, int, int]] = {}
         self.variants = Variants(table, self.add)
 
     def add(self, program: dict[str, Any]) -> int:
@@ -180,7 +181,10 @@ class Sized(Loaded):
         """A run's launches as the numbers that its C function reads."""
         numbers = [len(calls)]
         for call in calls:
-            function, threads, shared = self.function(self.making[call.program])
+            found = self.functions.get(call.program)
+            if found is None:
+                found = self.functions[call.program] = self.function(self.making[call.program])
+            function, threads, shared = found
             numbers += [function, *call.grid, threads, shared, len(call.args), *itertools.chain.from_iterable(call.args)]
         return (ctypes.c_int64 * len(numbers))(*numbers)
 

@@ -18,6 +18,7 @@ from ..scheduler.memory import storage_bytes
 from ..scheduler.nodes import Access, map_indices, walk
 from ..scheduler.order import loop_order
 from ..sizes import hint, nonnegative, number, tidy
+from ..triton_sizes import WIDE_FROM
 from .c_openmp_ops import STORAGE
 from .index import size_text
 
@@ -101,7 +102,7 @@ def _symbolic(plan: Plan, per_element: int, nbytes: list[Any]) -> None:
     """What depends on sizes that are arguments, and whether known ones need 64 bits."""
     iterations = number(prod(n for _, n in plan.outer + plan.inner))
     plan.extents = [n for n in (*nbytes, iterations) if not isinstance(n, int)]
-    plan.wide = any(isinstance(n, int) and n >= 1 << 31 for n in (*nbytes, iterations))
+    plan.wide = any(isinstance(n, int) and n >= WIDE_FROM for n in (*nbytes, iterations))
     used = {s for _, n in plan.outer + plan.inner if not isinstance(n, int) for s in n.free_symbols}
     for i in walk(plan.instrs):
         if i.op == "scalar" and i.args[0] not in plan.scalars:

@@ -202,6 +202,8 @@ def test_layers_share_their_kernels():
 def test_only_what_reaches_far_is_counted_in_64_bits():
     near, far = (generated(P.relu, torch.empty(n, 1 << 16, dtype=torch.int8, device="meta"))[1].text for n in (8, 1 << 16))
     assert "int64" not in near and ".to(tl.int64)" in far
+    last = generated(P.relu, torch.empty((1 << 31) - 5, dtype=torch.int8, device="meta"))[1].text
+    assert ".to(tl.int64)" in last  # the last block reaches beyond 2**31
 
 
 def test_masks_only_where_blocks_stick_out():
