@@ -24,8 +24,8 @@ MODES = {
     "max-autotune-no-cudagraphs": {"max_autotune": True},
 }
 """The settings that each mode changes."""
-OPTIONS = ("cuda_graphs", "max_autotune", "coordinate_descent", "fusion", "freeze", "onednn", "channels_last", "max_fusion_size", "memory_budget",
-           "eager_random")
+OPTIONS = ("cuda_graphs", "max_autotune", "coordinate_descent", "fusion", "freeze", "onednn", "packed_products", "channels_last", "max_fusion_size",
+           "memory_budget", "eager_random")
 """Settings of ``config`` that ``options=`` may override for one compiled function."""
 
 

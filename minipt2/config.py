@@ -36,6 +36,8 @@ class Config:
     """In inference, do work that depends on parameters alone once (guarded by their versions)."""
     onednn: bool = True
     """Use oneDNN's fused convolution and linear operators where they win."""
+    packed_products: bool = True
+    """In inference on a CPU, compute linear layers and convolutions with packed weights by C of our own where that is faster (measured once)."""
     channels_last: bool = True
     """Let convolutions run in channels-last memory format inside a graph."""
     fusion: bool = True

@@ -21,7 +21,8 @@ from .devices import devices_of, is_literal, split
 from .fingerprint import graph_text
 from .hardware import TINY, Hw, hardware
 from .load import Compiled, Recipe, sources_identity, start
-from .passes import INFERENCE_PASSES, TRAINING_PASSES, split_static
+from .passes.freeze import split_static
+from .passes.order import INFERENCE_PASSES, TRAINING_PASSES
 from .triton_pool import triton_version
 
 
@@ -175,8 +176,8 @@ def _c(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSourc
     from .codegen import c_openmp
     from .codegen.units import units
     source = c_openmp.generate(plan)
-    written = wrapper.generate(plan, source.kernels, name)
-    return written, dict(c=units(source.functions, written.c), kernels=len(source.kernels), triton=None)
+    written = wrapper.generate(plan, source.kernels, name, source.products)
+    return written, dict(c=units(source.functions, written.c), kernels=len(source.kernels) + len(source.products), triton=None)
 
 
 def _triton(plan: Any, name: str, device: torch.device) -> tuple[wrapper.WrapperSource, dict[str, Any]]:

@@ -7,14 +7,17 @@ Upstream: ``torch._inductor.codegen.cpp.CppScheduling`` and ``CppKernelProxy``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Sequence
 
 from ... import trace
+from ..ir import Extern
+from ..products import product
 from ..scheduler.kernels import Kernel, Schedule
 from ..sizes import use
 from .c_openmp_loops import write_body
 from .c_openmp_plan import make_plan, pointer
 from .c_openmp_prelude import prelude
+from .product_calls import ProductCall, product_call
 
 
 @dataclass
@@ -30,6 +33,10 @@ class KernelSpec:
     extents: list[Any] = field(default_factory=list)
     """Expressions of sizes that must be below 2**31, or the file is to be compiled with ``WIDE`` defined."""
 
+    def lines(self, actual: Sequence[str]) -> list[str]:
+        """C statements for the call, given all its arguments but ``err``."""
+        return [f"{self.name}({', '.join([*actual, *self.numbers, *['&error'] * self.checks])});"]
+
 
 @dataclass
 class CSource:
@@ -38,6 +45,8 @@ class CSource:
     text: str
     kernels: list[KernelSpec] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
+    products: dict[str, ProductCall] = field(default_factory=dict)
+    """The calls of packed products, by the name of their step."""
 
 
 def generate(schedule: Schedule) -> CSource:
@@ -59,6 +68,7 @@ def _generate(schedule: Schedule) -> CSource:
         specs.append(spec)
     body = "\n\n".join(functions)
     source = CSource(prelude(body) + "\n" + body + "\n", specs, functions)
+    source.products = {s.name: product_call(s, schedule.buffers) for s in schedule.steps if isinstance(s, Extern) and s.target is product}
     trace.artifact("codegen", schedule.program.name, lambda: source.text)
     return source
 

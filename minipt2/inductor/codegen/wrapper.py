@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import torch
 
@@ -19,6 +19,7 @@ from ..runtime import WRITTEN
 from ..sizes import tidy
 from .c_openmp_plan import largest
 from .extern import argument_text, arguments_text, out_names, target_name, target_text
+from .product_calls import FUNCTION, TYPE, ProductCall
 
 MOST_POINTERS = 200
 """Pointers of one C function (ctypes passes at most 1024)."""
@@ -74,14 +75,15 @@ class Writer:
     device, stream = "cpu", ""
     """Where the arena lies, and the further argument that says in whose order it is used."""
 
-    def __init__(self, schedule: Any, kernels: Sequence[Any], title: str):
+    def __init__(self, schedule: Any, kernels: Sequence[Any], title: str, products: Mapping[str, Any] = {}):
         self.schedule, self.title = schedule, title
         self.program = schedule.program
         self.arena_bytes = schedule.arena_bytes
         self.buffers: dict[str, Buffer] = self.program.by_name()
         self.inputs = {b.name: b for b in self.program.inputs}
         self.constants = {b.name: b for b in self.program.constants}
-        self.kernels = list(kernels)
+        self.products = products
+        self.kernels = [*kernels, *products.values()]
         self.top: list[str] = []
         self.body: list[str] = []
         self.c: list[str] = []
@@ -108,7 +110,7 @@ class Writer:
                                  "    raise PartlyWritten from error"]
         for name in sorted(self.outputs):
             self.allocate(name)  # those that nothing writes: empty tensors
-        return WrapperSource(self.module(), "\n".join(self.c) + "\n", self.objects)
+        return WrapperSource(self.module(), "\n".join([TYPE] * bool(self.products) + self.c) + "\n", self.objects)
 
     # -------------------------------------------------------------- order and lifetimes
     def units(self) -> list[_Run | Extern]:
@@ -116,11 +118,11 @@ class Writer:
         units: list[_Run | Extern] = []
         kernels = iter(self.kernels)
         for i, step in enumerate(self.schedule.steps):
-            if isinstance(step, Extern):
+            if isinstance(step, Extern) and step.name not in self.products:
                 if step.target != "alloc":
                     units.append(step)
                 continue
-            spec = next(kernels)
+            spec = self.products[step.name] if isinstance(step, Extern) else next(kernels)
             pointers = [a for a in spec.args if not self.in_arena(a)]
             last = units[-1] if units and isinstance(units[-1], _Run) else None
             if last is None or len({*last.pointers, *pointers}) > MOST_POINTERS:
@@ -171,7 +173,11 @@ class Writer:
         for i in run.steps:
             self.comment(self.schedule.steps[i])
         pointers = ["arena.base", *["plan.offsets"] * self.symbolic] if uses_arena else []
+        pointers += ["products"] * self.has_products(run)
         self.call(run, k, uses_arena, pointers + [f"{n}.data_ptr()" for n in run.pointers])
+
+    def has_products(self, run: _Run) -> bool:
+        return any(isinstance(spec, ProductCall) for spec in run.kernels)
 
     def call(self, run: _Run, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
         """The function that calls the kernels of ``run``, and the line that calls it."""
@@ -179,7 +185,7 @@ class Writer:
         arena = ["char *A", *["const int64_t *O"] * self.symbolic] if uses_arena else []
         given = sorted({n for spec in run.kernels for n in spec.numbers})
         kinds = "".join("l" if self.named[n].is_integer else "d" for n in given)
-        parameters = arena + [f"void *{p}" for p in names.values()]
+        parameters = arena + [FUNCTION] * self.has_products(run) + [f"void *{p}" for p in names.values()]
         parameters += [f"{'int64_t' if kind == 'l' else 'double'} {n}" for n, kind in zip(given, kinds)]
         self.c.append(f"int run{k}({', '.join(parameters) or 'void'}) {{")
         self.c.append("    int error = 0;")
@@ -189,9 +195,7 @@ class Writer:
             if checked and not written and self.writes_input(self.schedule.steps[i]):
                 self.c.append("    if (error) return error;")
             checked, written = checked or spec.checks, written or self.writes_input(self.schedule.steps[i])
-            actual = [names[a] if a in names else f"(void *)(A + {at % self.offset(a)})" for a in spec.args]
-            actual += spec.numbers + ["&error"] * spec.checks
-            self.c.append(f"    {spec.name}({', '.join(actual)});")
+            self.c += [f"    {line}" for line in spec.lines([names[a] if a in names else f"(void *)(A + {at % self.offset(a)})" for a in spec.args])]
         self.c.append(f"    return error{f' ? error | {WRITTEN} : 0' * (checked and written)};\n}}")
         self.top.append(f'run{k} = bind(library, "run{k}", {len(pointers)}{f", {kinds!r}" * bool(kinds)})')
         call = f"run{k}({', '.join([*pointers, *given])})"
@@ -348,7 +352,7 @@ class Writer:
 
     def header(self) -> list[str]:
         """More lines at the top of the module."""
-        return []
+        return ["from minipt2.inductor.products import address", "products = address()"] if self.products else []
 
     def prologue(self) -> list[str]:
         """Lines that run before any kernel: elements must start at multiples of their size; parameters always do, other inputs may come
@@ -385,7 +389,7 @@ def same_place(a: Layout, b: Layout) -> bool:
                       and a.dtype == b.dtype)
 
 
-def generate(schedule: Any, kernels: Sequence[Any], title: str) -> WrapperSource:
-    """The wrapper of a schedule; ``kernels`` are the specs (``name``, ``args``) of its kernel steps, in order."""
-    return Writer(schedule, kernels, title).write()
+def generate(schedule: Any, kernels: Sequence[Any], title: str, products: Mapping[str, Any] = {}) -> WrapperSource:
+    """The wrapper of a schedule; ``kernels`` are the specs (``lines``, ``args``) of its kernel steps, in order, ``products`` those of packed products by name."""
+    return Writer(schedule, kernels, title, products).write()
 

@@ -18,6 +18,7 @@ from ...prims.kinds import pure
 from ...prims.random import random_seed
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
+from ..products import product
 from .order import dense
 from .symbols import SYMBOLIC
 from .tensors import NUMBERS, Stored
@@ -38,6 +39,8 @@ _SILENT_VIEWS = frozenset(("aten::_unsafe_view", "aten::unsafe_split", "aten::un
 @lru_cache(maxsize=None)
 def out_variant(target: Any, device: str) -> Any:
     """The overload of ``target`` that writes into ``out=`` with a kernel of its own on ``device`` (a generated one only copies), or None."""
+    if target is product:  # generated code computes it
+        return target
     if not isinstance(target, torch._ops.OpOverload) or len(target._schema.returns) != 1:
         return None
     packet = target._overloadpacket
@@ -75,9 +78,9 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
 
 
 def _deliberate(node: fx.Node) -> bool:
-    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention kernels, checks of values, seeds."""
+    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention kernels, packed products, checks of values, seeds."""
     return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) in ("contraction", "effect") \
-        or node.target is random_seed
+        or node.target in (random_seed, product)
 
 
 @lru_cache(maxsize=None)

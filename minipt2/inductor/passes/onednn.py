@@ -9,9 +9,9 @@ After::
     packed = mkldnn._reorder_convolution_weight(weight, ...)                    # frozen: computed once
     z = mkldnn._convolution_pointwise.binary(x, other, packed, bias, ..., "add", "relu")
 
-Linear layers stay with MKL's plain matrix product. Measured on this kind of machine (one thread, fp32), time of ``addmm.out`` over time of
-oneDNN's linear with packed weight: 0.74 - 0.97 for 32 to 2048 rows, 0.27 for one row; MKL's own packed linear 0.93 - 1.01; three
-products that share an input merged into one: 1.00. Bias and activation fuse into loops anyway.
+Runs after ``products``, on the convolutions that are not faster there. Linear layers that stay, stay with MKL's plain matrix product. Measured
+on this kind of machine (one thread, fp32), time of ``addmm.out`` over time of oneDNN's linear with packed weight: 0.74 - 0.97 for 32 to 2048
+rows, 0.27 for one row; MKL's own packed linear 0.93 - 1.01; three products that share an input merged into one: 1.00.
 Upstream: ``torch._inductor.fx_passes.mkldnn_fusion``.
 """
 from __future__ import annotations
@@ -91,8 +91,8 @@ def _fits(conv: fx.Node, static: set[fx.Node]) -> bool:
 def _replace(graph: fx.Graph, conv: fx.Node, order: dict[fx.Node, int]) -> None:
     x, weight, bias, stride, padding, dilation, _, _, groups = conv.args
     stride, padding, dilation = ([v[0], v[-1]] for v in (stride, padding, dilation))
-    other, value = _residual(conv, order)
-    activation, root, scalars = _activation(value, relu_only=other is not None)
+    other, value = find_residual(conv, order)
+    activation, root, scalars = find_activation(value, relu_only=other is not None)
     with graph.inserting_before(root if root is not conv else conv.next):
         w = weight.meta["val"]
         packed = emit(graph, torch.ops.mkldnn._reorder_convolution_weight.default,
@@ -111,7 +111,7 @@ def _replace(graph: fx.Graph, conv: fx.Node, order: dict[fx.Node, int]) -> None:
     root.replace_all_uses_with(new)
 
 
-def _residual(conv: fx.Node, order: dict[fx.Node, int]) -> tuple[fx.Node | None, fx.Node]:
+def find_residual(conv: fx.Node, order: dict[fx.Node, int]) -> tuple[fx.Node | None, fx.Node]:
     """(other, sum) when the only reader of ``conv`` adds a tensor of its shape and layout to it."""
     if len(conv.users) != 1:
         return None, conv
@@ -127,7 +127,7 @@ def _residual(conv: fx.Node, order: dict[fx.Node, int]) -> tuple[fx.Node | None,
     return (other, add) if alike else (None, conv)
 
 
-def _activation(value: fx.Node, relu_only: bool) -> tuple[Activation | None, fx.Node, list[float]]:
+def find_activation(value: fx.Node, relu_only: bool = False) -> tuple[Activation | None, fx.Node, list[float]]:
     """The largest activation whose inputs are ``value`` alone and whose inner results nobody else reads."""
     region = _region(value)
     for activation in ACTIVATIONS:

@@ -1,0 +1,84 @@
+"""Products with packed weights: what a graph calls, its meaning in eager operators, and the library of C that computes it.
+
+``pack``/``pack_filter`` (frozen work: once for each weight) put a weight into panels; ``product`` is a linear layer or a convolution with its bias, a
+residual and an activation. The generated code calls the C function ``products`` (``codegen.c_openmp_products``) by its address.
+Upstream: ``mkldnn::_linear_pointwise``, ``mkldnn::_convolution_pointwise`` and ``CppPackedGemmTemplate``.
+"""
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, NamedTuple, Sequence
+
+import torch
+import torch.nn.functional as F
+
+from . import cache
+from .codegen.c_openmp_products import ACTIVATIONS, PANEL, source
+
+
+class Window(NamedTuple):
+    """How a convolution looks at its image: kernel size, stride, padding and dilation, each (high, wide)."""
+
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+
+class Problem(NamedTuple):
+    """A product (rows, depth) @ (depth, columns); for a convolution with the shape of its image and its window."""
+
+    rows: int
+    depth: int
+    columns: int
+    image: tuple[int, int, int, int] | None
+    window: Window | None
+
+
+def pack(matrix: torch.Tensor) -> torch.Tensor:
+    """A float32 matrix (depth, columns) as (panels, depth, 16), the last panel filled up with zeros."""
+    depth, columns = matrix.shape
+    panels = -(-columns // PANEL)
+    filled = F.pad(matrix, (0, panels * PANEL - columns))
+    return filled.reshape(depth, panels, PANEL).transpose(0, 1).contiguous()
+
+
+def pack_filter(weight: torch.Tensor) -> torch.Tensor:
+    """A convolution's weight (out, in, high, wide), packed as the matrix (high x wide x in, out)."""
+    return pack(weight.permute(2, 3, 1, 0).reshape(-1, weight.shape[0]))
+
+
+def product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, other: torch.Tensor | None, columns: int,
+            window: Window | None, activation: str, numbers: Sequence[float]) -> torch.Tensor:
+    """``activation(x @ weight + bias + other)``; with ``window`` a convolution of the image ``x``. What the C computes, in eager operators.
+
+    x: (rows, depth), or (batch, channels, high, wide) in channels-last memory; bias: (columns,); other: as the result.
+    """
+    matrix = packed.transpose(0, 1).reshape(packed.shape[1], -1)[:, :columns]
+    if window is None:
+        result = x @ matrix
+        result = result if bias is None else result + bias
+    else:
+        window = Window(*window)
+        weight = matrix.reshape(*window.taps, x.shape[1], columns).permute(3, 2, 0, 1)
+        result = F.conv2d(x, weight, bias, window.stride, window.padding, window.dilation).contiguous(memory_format=torch.channels_last)
+    result = result if other is None else result + other
+    return _activations(activation, numbers)(result)
+
+
+def _activations(name: str, numbers: Sequence[float]) -> Any:
+    plain = {"none": lambda y: y, "relu": F.relu, "hardsigmoid": F.hardsigmoid, "hardswish": F.hardswish, "sigmoid": torch.sigmoid, "tanh": torch.tanh,
+             "swish": F.silu, "gelu": F.gelu}
+    return plain.get(name) or {"hardtanh": lambda y: F.hardtanh(y, *numbers), "leaky_relu": lambda y: F.leaky_relu(y, *numbers)}[name]
+
+
+def code(activation: str) -> int:
+    """The number by which C knows an activation. Raises ValueError for one it does not know."""
+    return list(ACTIVATIONS).index(activation)
+
+
+@functools.cache
+def address() -> int:
+    """Where the C function ``products`` is in this process. Raises CompilerNotFound, BackendError."""
+    return ctypes.cast(cache.compile_c(source()).products, ctypes.c_void_p).value or 0
