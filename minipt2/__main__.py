@@ -5,7 +5,7 @@ import importlib
 import sys
 
 COMMANDS = {"learn": "do the course: start, list, check, watch, hint, reset, status, doctor, grade",
-            "course": "teach it: new, autograder, prove, leakscan, similar"}
+            "course": "teach it: new, autograder, prove, mutate, leakscan, similar"}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from torch import nn
 
 from . import backends, dynamo, trace
 from .config import config
+from .distributed import in_buckets
 from .errors import InvalidArgument
 
 MODES = {
@@ -87,7 +88,7 @@ def _resolve(backend: str | Callable, mode: str | None, options: dict[str, Any] 
             pass
     except (TypeError, ValueError) as error:
         raise InvalidArgument(str(error).replace("setting", "option", 1)) from None
-    call = backends.with_familiar_inputs(backends.lookup(backend))
+    call = in_buckets(backends.with_familiar_inputs(backends.lookup(backend)))
     changes = {**MODES[mode or "default"], **(options or {})}
     if not changes:
         return call

@@ -59,6 +59,8 @@ class Config:
     """Most loop bodies fused into one kernel."""
     logs: str = ""
     """What ``set_logs`` is told at import: ``bytecode,graph,guards,breaks,recompiles,aot,prims,ir,code,perf`` or some of them."""
+    gather_ahead: int = 1
+    """How many layers early a graph starts to gather the parameters that ``distributed.shard`` has spread over ranks."""
     memory_budget: float = 1.0
     """Between 1 (save for the backward what makes a step fastest) and 0 (save the least, compute the rest again): see ``aot_autograd.budget``."""
 

@@ -8,10 +8,10 @@ ATen overloads (or what ``decompose`` made of them), no mutation, outputs that s
 The order: ``trace`` (record forward and gradient) -> ``functionalize`` -> ``simplify`` -> ``decompose`` -> ``partition`` (what to
 save) -> compilers -> ``runtime``. Upstream: ``torch._functorch.aot_autograd`` and ``torch._functorch.partitioners``.
 """
-from .compile import aot_compile, aot_eager, compile_backward, compiled, make_plan
+from .compile import aot_compile, aot_eager, compile_backward, compiled, make_plan, run_eagerly
 from .partition import min_cut, split
 from .pieces import in_pieces
 from .runtime import Compiled, Plan
 from .trace import Tracer, trace_joint
 
-__all__ = ["Compiled", "Plan", "Tracer", "aot_compile", "aot_eager", "compile_backward", "compiled", "in_pieces", "make_plan", "min_cut", "split", "trace_joint"]
+__all__ = ["Compiled", "Plan", "Tracer", "aot_compile", "aot_eager", "compile_backward", "compiled", "in_pieces", "make_plan", "min_cut", "run_eagerly", "split", "trace_joint"]

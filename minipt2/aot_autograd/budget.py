@@ -19,7 +19,7 @@ from torch import fx
 from ..shapes.known import likely
 from .partition import Cost, Kind, backward_nodes, is_view, min_cut, nbytes, storage_root
 
-AGAIN = frozenset({"pointwise", "view", "reduction", "index", "contraction"})
+AGAIN = frozenset({"pointwise", "view", "reduction", "index", "contraction", "gather"})
 """Kinds that may run twice. Random numbers are drawn once, and of other operators nothing is known."""
 BYTES_A_FLOP = 0.1
 """What a floating-point operation of a library kernel costs, in bytes moved: a core's 100 GFLOP/s against its 10 GB/s."""
@@ -51,7 +51,7 @@ def work(kind: Kind, default: Cost) -> Cost:
     """The work of running a node again in bytes; infinite for what must not. ``default`` prices pointwise operators and views."""
     def price(node: fx.Node) -> float:
         what = kind(node)
-        if what in ("pointwise", "view") or what not in AGAIN:
+        if what in ("pointwise", "view", "gather") or what not in AGAIN:
             return default(node)
         read = BYTES_A_BYTE_READ * sum(nbytes(a) for a in node.all_input_nodes if math.isfinite(nbytes(a)))
         return max(read, BYTES_A_FLOP * flops(node)) if what == "contraction" else read

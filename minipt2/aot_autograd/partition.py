@@ -140,12 +140,12 @@ def default_cost(kind: Kind) -> Cost:
 
 
 def default_recompute(kind: Kind) -> Cost:
-    """Nothing for views, a fraction of a byte per byte for pointwise operators, more for those that take many instructions."""
+    """Nothing for views, a fraction of a byte per byte for pointwise operators and gathered parameters, more for those that take many instructions."""
     def price(node: fx.Node) -> float:
         if node.target is operator.getitem:
             return 0.0
         what = kind(node)
-        if what == "pointwise":
+        if what in ("pointwise", "gather"):
             name = getattr(node.target, "_opname", None) or getattr(node.target, "__name__", "")
             return (DEAR_RATE if name in _DEAR else CHEAP_RATE) * nbytes(node)
         return 0.0 if what == "view" else math.inf

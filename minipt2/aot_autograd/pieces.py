@@ -1,4 +1,4 @@
-"""Graphs in which sizes depend on data, compiled in pieces.
+"""Graphs compiled in pieces: where sizes depend on data, and where the caller wants a cut.
 
 before: ``y = relu(x); n = nonzero(y); z = n * 2``: a size that is known only when ``nonzero`` has run
 after:  a compiled piece ``x -> y``; ``nonzero`` as it is; a compiled piece ``(u0, n) -> z``
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterator, NamedTuple, Sequence
 
 import torch
 from torch import fx
@@ -25,11 +25,11 @@ _SWITCHES = (torch._C._set_grad_enabled, _enter_autocast, _exit_autocast)
 Compile = Callable[[fx.GraphModule, list], Callable[..., Sequence[Any]]]
 
 
-def in_pieces(gm: fx.GraphModule, example_inputs: list, compile: Compile) -> Callable[..., Sequence[Any]]:
-    """``compile(gm, example_inputs)``, piece by piece where nodes of ``gm`` are marked ``meta["depends_on_data"]``."""
-    if not any(node.meta.get("depends_on_data") for node in gm.graph.nodes):
+def in_pieces(gm: fx.GraphModule, example_inputs: list, compile: Compile, cuts: Collection[fx.Node] = ()) -> Callable[..., Sequence[Any]]:
+    """``compile(gm, example_inputs)``, piece by piece where nodes of ``gm`` are marked ``meta["depends_on_data"]``, and before each of ``cuts``."""
+    if not cuts and not any(node.meta.get("depends_on_data") for node in gm.graph.nodes):
         return compile(gm, example_inputs)
-    return Pieces(gm, compile)
+    return Pieces(gm, compile, cuts)
 
 
 class Modes(NamedTuple):
@@ -62,8 +62,8 @@ class Modes(NamedTuple):
 class Pieces:
     """What runs in turn: compiled pieces, and single nodes between them. Called like ``gm``."""
 
-    def __init__(self, gm: fx.GraphModule, compile: Compile):
-        self.gm, self.compile = gm, compile
+    def __init__(self, gm: fx.GraphModule, compile: Compile, cuts: Collection[fx.Node] = ()):
+        self.gm, self.compile, self.cuts = gm, compile, cuts
         self.inputs = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.output = next(n for n in reversed(gm.graph.nodes) if n.op == "output")
         self.steps: list[_Alone | _Piece] = []
@@ -87,6 +87,9 @@ class Pieces:
         for node in self.gm.graph.nodes:
             if node.op in ("placeholder", "output", "get_attr"):
                 continue
+            if node in self.cuts:
+                self._piece(nodes, start, modes)
+                nodes, start = [], modes
             if node.meta.get("depends_on_data") or node.target is operator.getitem and node.args[0] in alone:
                 alone.add(node)
                 self._piece(nodes, start, modes)

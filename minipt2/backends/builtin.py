@@ -10,6 +10,8 @@ from typing import Any, Callable
 import torch
 from torch import fx
 
+from ..config import config
+from ..distributed.fsdp import gather_ahead
 from .registry import register_backend
 
 Compiled = Callable[..., Any]
@@ -25,8 +27,11 @@ def eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
 @register_backend
 def aot_eager(gm: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Compiled:
     """Forward and backward graphs made ahead of time, run with eager kernels: shows what ``aot_autograd`` does."""
-    from ..aot_autograd import aot_eager, in_pieces
-    return in_pieces(gm, example_inputs, aot_eager)
+    from ..aot_autograd import aot_compile, in_pieces, run_eagerly
+
+    def compile(piece: fx.GraphModule, inputs: list) -> Compiled:
+        return aot_compile(piece, inputs, fw_compiler=config.bind(lambda graph, fakes: run_eagerly(gather_ahead(graph, config.gather_ahead), fakes)))
+    return in_pieces(gm, example_inputs, compile)
 
 
 @register_backend

@@ -16,6 +16,7 @@ from torch import fx
 from .. import inductor, prims, trace
 from ..aot_autograd import Plan, compile_backward, make_plan
 from ..config import config
+from ..distributed.fsdp import gather_ahead
 from ..inductor import cache
 from ..inductor.load import sources_identity
 from ..prims import portable
@@ -71,7 +72,7 @@ class _Entry:
     def compiler(self, kind: str, inference: bool = False) -> Callable[[fx.GraphModule, list], Function]:
         def compile_graph(gm: fx.GraphModule, inputs: list) -> Function:
             keep = functools.partial(self.keep, _part(kind, gm.meta.get("absent")))
-            return inductor.compile_graph(gm, inputs, inference=inference, name=f"{self.name}_{kind}", keep=keep)
+            return inductor.compile_graph(gather_ahead(gm, config.gather_ahead), inputs, inference=inference, name=f"{self.name}_{kind}", keep=keep)
         return config.bind(compile_graph)
 
     def keep(self, part: str, recipe: inductor.Recipe) -> None:

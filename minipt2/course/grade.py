@@ -1,4 +1,4 @@
-"""Grade a student's folder: one model of scores, written as Gradescope's results.json, as JUnit XML and as Markdown.
+"""Grade a student's folder: one model of scores, written as Gradescope's results.json, JUnit XML, Markdown, and GitHub Classroom 50's result.json.
 
 An exercise's points are shared among its tests; an instructor's private variants (``DIR/test_2_3.py``: other shapes, dtypes, seeds) count
 as tests whose results students see after publication only.
@@ -6,10 +6,12 @@ as tests whose results students see after publication only.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable
+from typing import Iterable, Mapping
 from xml.etree import ElementTree
 
 from rich.console import Console
@@ -55,6 +57,31 @@ def gradescope(graded: list[Score], seconds: float) -> str:
                        "stdout_visibility": "hidden", "tests": tests}, indent=1) + "\n"
 
 
+def classroom50(graded: list[Score], environment: Mapping[str, str]) -> str:
+    """``result.json`` of GitHub Classroom 50 (https://github.com/foundation50/classroom50): integers, a test for each exercise.
+
+    environment: what its runner sets: CLASSROOM, ASSIGNMENT, SUBMISSION_TAG, COMMIT_URL, RELEASE_URL, REVIEW_URL. Raises KeyError without.
+    """
+    tests = []
+    for rows in _by_task(graded).values():
+        got, most = total(rows)
+        tests.append({"test-name": f"{rows[0].task.id} {rows[0].task.title}", "passed": all(r.test.passed for r in rows),
+                      "score": int(got + 1e-6), "max-score": round(most)})
+    data = {"schema": "classroom50/result/v1", "classroom": environment["CLASSROOM"], "assignment": environment["ASSIGNMENT"],
+            "submission": environment["SUBMISSION_TAG"], "commit": environment["COMMIT_URL"], "release": environment["RELEASE_URL"],
+            "review": environment.get("REVIEW_URL") or environment["COMMIT_URL"],
+            "datetime": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "score": sum(t["score"] for t in tests), "max-score": sum(t["max-score"] for t in tests), "tests": tests}
+    return json.dumps(data, indent=1) + "\n"
+
+
+def _by_task(graded: list[Score]) -> dict[str, list[Score]]:
+    by_task: dict[str, list[Score]] = {}
+    for r in graded:
+        by_task.setdefault(r.task.id, []).append(r)
+    return by_task
+
+
 def junit(graded: list[Score]) -> str:
     """JUnit XML: a suite per exercise."""
     root = ElementTree.Element("testsuites", name="minipt2")
@@ -75,10 +102,7 @@ def junit(graded: list[Score]) -> str:
 def markdown(graded: list[Score]) -> str:
     """A table by exercise, and what failed."""
     lines = ["# Grade", "", "| exercise | points | of | state |", "| --- | --- | --- | --- |"]
-    by_task: dict[str, list[Score]] = {}
-    for r in graded:
-        by_task.setdefault(r.task.id, []).append(r)
-    for rows in by_task.values():
+    for rows in _by_task(graded).values():
         got, most = total(rows)
         failed = [r.test.kind for r in rows if not r.test.passed]
         lines.append(f"| {rows[0].task.id} {rows[0].task.title} | {got:.1f} | {most:.0f} | {failed[0] if failed else 'pass'} |")
@@ -105,6 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ids", nargs="*", help="a student's folder (default: --dir), then exercises or chapters (default: all)")
     parser.add_argument("--out", type=Path, default=Path("grade"), help="folder for results.json, junit.xml and grade.md (default: grade)")
     parser.add_argument("--exercises", type=Path, help="grade with the tests of this folder, whatever the submission brings along")
+    parser.add_argument("--classroom50", type=Path, metavar="FILE", help="write GitHub Classroom 50's result.json too, from its runner's environment")
     parser.add_argument("--variants", type=Path, help="folder with an instructor's private tests (test_2_3.py)")
 
 
@@ -142,6 +167,8 @@ def run(args: argparse.Namespace, place: Workspace, out: Console) -> int:
     todo = chosen(place, args.ids)
     graded, outcomes = grade(place, todo, args.variants)
     write(args.out, graded, sum(o.seconds for o in outcomes))
+    if args.classroom50:
+        args.classroom50.write_text(classroom50(graded, os.environ))
     for task, outcome in zip(todo, outcomes):
         if outcome.kind != "not started":
             show.outcome(out, task, outcome)

@@ -19,6 +19,7 @@ from . import fingerprints, regions
 from .tasks import Task
 
 _TEXT_LIMIT = 20_000_000
+IDIOM = 3
 
 
 class Leak(NamedTuple):
@@ -29,12 +30,12 @@ class Leak(NamedTuple):
 
 
 def references(tasks: dict[str, Task]) -> dict[str, set[str]]:
-    """Fingerprint of a statement to the exercises whose references have it."""
+    """Fingerprint of a statement to the exercises whose references have it. What ``IDIOM`` of them share is no solution of any."""
     known: dict[str, set[str]] = {}
     for task in tasks.values():
         for mark in _of_task(task):
             known.setdefault(mark, set()).add(task.id)
-    return known
+    return {mark: ids for mark, ids in known.items() if len(ids) < IDIOM}
 
 
 @functools.cache

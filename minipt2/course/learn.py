@@ -21,7 +21,7 @@ from typing import Callable
 from rich.console import Console
 from rich.markup import escape
 
-from . import doctor, grade, process, show
+from . import doctor, grade, process, show, tasks
 from .tasks import NoSuchExercise, Task, pick
 from .verdict import Outcome, exit_code
 from .workspace import Workspace
@@ -75,7 +75,10 @@ def _place(args: argparse.Namespace) -> Workspace:
         return Workspace(args.dir)
     if args.ids and Path(args.ids[0]).is_dir():
         args.dir = Path(args.ids.pop(0))
-    return Workspace(args.dir, args.exercises)
+    place = Workspace(args.dir, args.exercises)
+    inner = [f for f in place.folder.iterdir() if f.is_dir()] if place.folder.is_dir() and not place.exists else []
+    found = [p for p in (Workspace(f, args.exercises or tasks.home(place.folder)) for f in inner) if p.exists]
+    return found[0] if len(found) == 1 else place  # an upload that is one folder
 
 
 def _start(args: argparse.Namespace, place: Workspace, out: Console) -> int:

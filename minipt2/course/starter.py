@@ -1,7 +1,7 @@
-"""What an instructor hands out and hands in: a repository without solutions, and an autograder for Gradescope.
+"""What an instructor hands out and hands in: a repository without solutions, and an autograder (Gradescope, GitHub Classroom 50, JUnit).
 
 ``new`` writes stubs, visible tests, tasks without their mutants (which quote the reference), continuous integration and the rules for
-assistants. ``autograder`` writes a zip with ``setup.sh`` and ``run_autograder`` at its root, the package, all tests and the private variants.
+assistants. ``autograder`` writes a zip with the scripts of its format at its root, the package, all tests and the private variants.
 """
 from __future__ import annotations
 
@@ -89,28 +89,75 @@ jobs:
 
 _SETUP = """\
 #!/usr/bin/env bash
+# Runs once, when the image is built: an interpreter, a C compiler, torch and the package of this zip.
 set -e
-apt-get update && apt-get install -y python3 python3-venv gcc
-python3 -m venv /autograder/venv
-/autograder/venv/bin/pip install --quiet "torch>=2.11,<2.15" pytest
-/autograder/venv/bin/pip install --quiet /autograder/source/minipt2
+root=${AUTOGRADER_ROOT:-/autograder}
+fits='import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))'
+choose() {
+  for name in python3.13 python3.12 python3.11 python3; do
+    if command -v $name > /dev/null && $name -c "$fits" 2> /dev/null; then echo $name; return; fi
+  done
+}
+python=$(choose)
+if [ -z "$python" ] || ! command -v gcc > /dev/null; then
+  apt-get update
+  apt-get install -y gcc python3 python3-venv
+  [ -n "$(choose)" ] || apt-get install -y python3.12 python3.12-venv || apt-get install -y python3.11 python3.11-venv
+  python=$(choose)
+fi
+[ -n "$python" ] || { echo "CPython 3.11 to 3.13 is needed: choose a newer base image" >&2; exit 1; }
+"$python" -m venv "$root/venv"
+"$root/venv/bin/pip" install --quiet "${TORCH:-torch>=2.11,<2.15}" PACKAGES
+"$root/venv/bin/pip" install --quiet "$root/source/minipt2"
 """
 
 _RUN = """\
 #!/usr/bin/env bash
 # Grades with the exercises and variants of this zip, whatever the submission brings along.
-cd /autograder/submission
-OMP_NUM_THREADS=1 /autograder/venv/bin/minipt2 learn --dir . grade {ids} \\
-  --exercises /autograder/source/exercises --variants /autograder/source/variants --out /autograder/results
+root=${AUTOGRADER_ROOT:-/autograder}
+cd "$root/submission"
+OMP_NUM_THREADS=1 "$root/venv/bin/minipt2" learn --dir . grade IDS \\
+  --exercises "$root/source/exercises" --variants "$root/source/variants" --out "$root/results"
 """
 
+_CLASSROOM = """\
+#!/usr/bin/env python3
+\"\"\"Grades the checkout it runs in and writes result.json. Lies in CLASSROOM/autograders/ASSIGNMENT/ with what this zip brings along.\"\"\"
+import os
+import subprocess
+import sys
+from pathlib import Path
 
-def autograder(out: Path, tasks: Sequence[Task], variants: Path | None = None) -> list[str]:
-    """Write the zip; returns the names in it. Private variants without an exercise in ``tasks`` are refused."""
+HERE = Path(__file__).resolve().parent
+pip = [sys.executable, "-m", "pip", "install", "--quiet"]
+if "MINIPT2_INSTALLED" not in os.environ:
+    subprocess.run([*pip, os.environ.get("TORCH", "torch>=2.11,<2.15"), PACKAGES], check=True)
+    subprocess.run([*pip, str(HERE / "minipt2")], check=True)
+command = [sys.executable, "-m", "minipt2", "learn", "--dir", ".", "grade", IDS, "--exercises", str(HERE / "exercises"),
+           "--variants", str(HERE / "variants"), "--out", "grade", "--classroom50", "result.json"]
+sys.exit(subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}).returncode)
+"""
+
+_JUNIT = """\
+#!/usr/bin/env bash
+# Grades the folder it is given and writes junit.xml, results.json and grade.md into the second one. Needs minipt2 (pip install ./minipt2).
+set -e
+here=$(cd "$(dirname "$0")" && pwd)
+OMP_NUM_THREADS=1 python3 -m minipt2 learn --dir "${1:?a folder with answers}" grade IDS \\
+  --exercises "$here/exercises" --variants "$here/variants" --out "${2:-grade}"
+"""
+
+FORMATS = {"gradescope": {"setup.sh": _SETUP, "run_autograder": _RUN}, "classroom50": {"autograder.py": _CLASSROOM}, "junit": {"grade.sh": _JUNIT}}
+"""The scripts at the root of each kind of autograder."""
+
+
+def autograder(out: Path, tasks: Sequence[Task], variants: Path | None = None, kind: str = "gradescope") -> list[str]:
+    """Write the zip, of one of ``FORMATS``; returns the names in it. Private variants without an exercise in ``tasks`` are refused."""
     private = sorted(variants.glob("test_*.py")) if variants else []
     strangers = {p.name for p in private} - {t.test_file.name for t in tasks}
     if strangers:
         raise Refused(f"no exercise of this assignment has {', '.join(sorted(strangers))}")
+    packages = ["pytest"] + ["triton"] * any("cpu" not in t.targets for t in tasks)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for task in tasks:
@@ -123,8 +170,9 @@ def autograder(out: Path, tasks: Sequence[Task], variants: Path | None = None) -
         for other in ("pyproject.toml", "README.md", "LICENSE"):
             if (PACKAGE.parent / other).exists():
                 shutil.copy(PACKAGE.parent / other, project / other)
-        _script(folder / "setup.sh", _SETUP)
-        _script(folder / "run_autograder", _RUN.format(ids=" ".join(t.id for t in tasks)))
+        for script, text in FORMATS[kind].items():
+            words = (lambda names: ", ".join(map(repr, names))) if script.endswith(".py") else " ".join
+            _script(folder / script, text.replace("PACKAGES", words(packages)).replace("IDS", words([t.id for t in tasks])))
         return _zip(folder, out)
 
 

@@ -19,7 +19,7 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _STDLIB = os.path.abspath(sysconfig.get_paths()["stdlib"]) + os.sep
 _SITE = tuple(os.path.abspath(sysconfig.get_paths()[key]) + os.sep for key in ("purelib", "platlib"))
 # Parts of minipt2 that are user code as far as capture is concerned.
-_USER_PARTS = tuple(os.path.join(_OWN, part) for part in ("models" + os.sep, "bench" + os.sep))
+_USER_PARTS = tuple(os.path.join(_OWN, part) for part in ("models" + os.sep, "bench" + os.sep, os.path.join("distributed", "sharded.py")))
 
 # Rooms that compile and run graphs: nothing that their frames call is captured (autograd calls the backward in the middle of a user's frame).
 _COMPILER_PARTS = tuple(os.path.join(_OWN, part + os.sep) for part in ("aot_autograd", "backends", "inductor", "prims"))
@@ -34,7 +34,7 @@ _TORCH_SHARED = tuple(os.path.join(_TORCH, "nn", "modules", name) for name in ("
 NEVER_INLINE = (
     "logging", "warnings", "threading", "multiprocessing", "subprocess", "socket", "asyncio", "concurrent", "importlib", "time", "random",
     "tempfile", "pdb", "unittest", "traceback", "inspect", "linecache", "torch._dynamo", "torch._inductor", "torch._functorch",
-    "torch.utils.data", "torch.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.profiler",
+    "torch.utils.data", "torch.distributed", "torch.nn.parallel.distributed", "torch.multiprocessing", "torch.profiler", "torch.autograd.profiler",
     "torch.jit", "torch.fx", "torch.onnx", "torch._tensor_str", "torch._subclasses", "torch.autograd.function", "numpy",
 )
 

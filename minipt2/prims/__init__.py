@@ -6,7 +6,7 @@ which promotes or broadcasts) and explicit fallbacks. Called by ``backends``; re
 * :class:`Prim`: one operation; callable on tensors (its eager reference), its meta rule gives shape, dtype, device and strides.
 * ``decompositions``: ATen overload -> rule, one family a file in ``decompositions/``. ``complete``: the same, with rules for what a
   compiler leaves to PyTorch's kernels; ``expand(gm, complete)`` is for backends that have nothing but the prims.
-* ``kind(node)``: pointwise, view, reduction, contraction, random, index, effect or extern.
+* ``kind(node)``: pointwise, view, reduction, contraction, random, index, gather (of sharded parameters), effect or extern.
 * ``table()``: prims and core ATen, printable. ``coverage()``: what becomes of each ATen overload.
 
 Prims are attributes of this package: ``prims.exp``. Upstream: ``torch._prims``, ``torch._refs``, ``torch._decomp``.

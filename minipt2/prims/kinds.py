@@ -44,6 +44,8 @@ _RANDOM = frozenset("""
     geometric log_normal cauchy random poisson binomial _sample_dirichlet _standard_gamma rrelu_with_noise rrelu_with_noise_functional
     _fused_dropout
 """.split())
+_GATHERS = frozenset("all_gather_into_tensor wait_tensor".split())
+"""Shards of a parameter put together (and the wait for it): a collective that every rank may run once more."""
 _CHECKS = frozenset("_functional_assert_async _functional_assert_scalar".split())
 
 
@@ -56,7 +58,7 @@ def _overload_kind(overload: Any) -> str:
     if torch.Tag.nondeterministic_seeded in tags and name not in _CONTRACTIONS or name in _RANDOM:
         return "random"
     for names, kind in ((_CONTRACTIONS, "contraction"), (_VIEWS, "view"), (_REDUCTIONS, "reduction"), (_INDEX, "index"),
-                        (_POINTWISE, "pointwise")):
+                        (_POINTWISE, "pointwise"), (_GATHERS, "gather")):
         if name in names:
             return kind
     first = overload._schema.arguments[0].alias_info if overload._schema.arguments else None
@@ -66,7 +68,7 @@ def _overload_kind(overload: Any) -> str:
 
 
 def kind(node: fx.Node) -> str:
-    """``pointwise``, ``view``, ``reduction``, ``contraction``, ``random``, ``index``, ``effect`` or ``extern``.
+    """``pointwise``, ``view``, ``reduction``, ``contraction``, ``random``, ``index``, ``gather``, ``effect`` or ``extern``.
 
     Creation counts as pointwise, reading one output of several (getitem) as a view, and whatever is not known as extern. An effect is
     called for what it may raise (``_assert_async``, ``_linalg_check_errors``): nobody reads its result, if it has one.

@@ -92,7 +92,7 @@ def _way(k: int, report: Any, stages: Stages, times: bool) -> Figure:
     for n, part in enumerate(stages.parts.values()):
         panes += _part(part, f"p{n}.", times)
     return Figure(f"way-{k}", "The whole way.", "Point at a line, or walk with the arrow keys: everything that came from it, or that it came from, lights up.",
-                  panes, [State("")])
+                  panes, [State("")], packed=True)
 
 
 def _part(part: Part, prefix: str, times: bool) -> list[Pane | str]:

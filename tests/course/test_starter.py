@@ -109,19 +109,60 @@ def test_autograder_grades_with_its_own_tests(tmp_path):
     with zipfile.ZipFile(tmp_path / "hw.zip") as archive:
         archive.extractall(tmp_path / "source")
         assert archive.getinfo("run_autograder").external_attr >> 16 & 0o111
-    submission = tmp_path / "submission"
+    submission = tmp_path / "submission" / "uploaded"
     starter.new(submission, [KNOWN["2.3"], KNOWN["2.4"]], term="t")
     (submission / "exercises" / "2_3_code_cache" / "test_2_3.py").write_text("def test_always():\n    pass\n")
     (submission / "2_3_code_cache" / "answer.py").write_text(regions.answer(KNOWN["2.3"].source, "2.3"))
-    env = {**os.environ, "PYTHONPATH": str(tmp_path / "source" / "minipt2"), "OMP_NUM_THREADS": "1"}
-    ran = subprocess.run([sys.executable, "-m", "minipt2", "learn", "--dir", str(submission), "grade", "2.3", "2.4", "--exercises",
-                          str(tmp_path / "source" / "exercises"), "--variants", str(tmp_path / "source" / "variants"), "--out", str(tmp_path / "results")],
-                         cwd=tmp_path, capture_output=True, text=True, env=env, timeout=250)
+    installed(tmp_path)
+    ran = subprocess.run([tmp_path / "source" / "run_autograder"], capture_output=True, text=True, env={**os.environ, "AUTOGRADER_ROOT": str(tmp_path)}, timeout=250)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     results = json.loads((tmp_path / "results" / "results.json").read_text())
     assert results["score"] == 10.0 and sum(t["max_score"] for t in results["tests"]) == pytest.approx(20.0, abs=0.01)
     assert [t["name"].split(": ")[1] for t in results["tests"] if t["visibility"] == "after_published"] == ["test_private"]
     assert len(results["tests"]) > 10
+
+
+def installed(root):
+    """What ``setup.sh`` leaves, without installing: the command runs the package that came in the zip."""
+    script = root / "venv" / "bin" / "minipt2"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{root}/source/minipt2" exec "{sys.executable}" -m minipt2 "$@"\n')
+    script.chmod(0o755)
+
+
+def test_classroom50_bundle(tmp_path):
+    """Run in a checkout, with the runner's environment."""
+    names = starter.autograder(tmp_path / "hw.zip", [KNOWN["2.4"]], kind="classroom50")
+    assert "autograder.py" in names and "run_autograder" not in names
+    with zipfile.ZipFile(tmp_path / "hw.zip") as archive:
+        archive.extractall(tmp_path / "bundle")
+    checkout = tmp_path / "checkout"
+    (checkout / "2_4_explain").mkdir(parents=True)
+    (checkout / "2_4_explain" / "answer.py").write_text(regions.answer(KNOWN["2.4"].source, "2.4"))
+    runner = {"CLASSROOM": "c", "ASSIGNMENT": "hw", "SUBMISSION_TAG": "submit/1", "COMMIT_URL": "u/c", "RELEASE_URL": "u/r"}
+    env = {**os.environ, **runner, "MINIPT2_INSTALLED": "1", "PYTHONPATH": str(tmp_path / "bundle" / "minipt2")}
+    ran = subprocess.run([sys.executable, tmp_path / "bundle" / "autograder.py"], cwd=checkout, capture_output=True, text=True, env=env, timeout=250)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = json.loads((checkout / "result.json").read_text())
+    assert result["schema"] == "classroom50/result/v1" and result["classroom"] == "c" and result["review"] == "u/c"
+    assert result["tests"] == [{"test-name": "2.4 Explain", "passed": True, "score": 10, "max-score": 10}]
+    assert (result["score"], result["max-score"]) == (10, 10)
+
+
+def test_scripts_are_programs(tmp_path):
+    """Of every format, for one exercise and for several, with an interpreter among what is needed or not."""
+    for kind, scripts in starter.FORMATS.items():
+        for ids in (["2.3"], ["2.3", "6.4"]):
+            starter.autograder(tmp_path / "a.zip", [KNOWN[i] for i in ids], kind=kind)
+            with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+                for name in scripts:
+                    text = archive.read(name).decode()
+                    assert "IDS" not in text and "PACKAGES" not in text
+                    assert ("triton" in text) == (len(ids) > 1 and kind != "junit")
+                    if name.endswith(".py"):
+                        compile(text, name, "exec")
+                    else:
+                        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 def test_variants_of_no_exercise_are_refused(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any, Mapping, Sequence
 
 import torch
 
+from ...exercise import exercise
 from ...shapes import python
 from ..ir import Buffer, Extern, Input, Layout, TensorRef
 from ..runtime import WRITTEN
@@ -140,31 +141,41 @@ class Writer:
         steps = [self.schedule.steps[i] for i in unit.steps] if isinstance(unit, _Run) else [unit]
         return any(name in self.inputs for step in steps for name in step.writes())
 
+    @exercise("6.5")
     def lifetimes(self, units: Sequence[_Run | Extern]) -> dict[str, int]:
-        """Last unit that touches each tensor the module holds in a variable; outputs stay."""
+        """Last unit that touches each tensor the module holds in a variable (-1: none does); outputs, constants and the arena's stay."""
+        # >>> 6.5
         last: dict[str, int] = {b.name: -1 for b in self.program.inputs}
         for k, unit in enumerate(units):
             last.update(dict.fromkeys(self.uses(unit), k))
         return {name: k for name, k in last.items()
                 if name not in self.outputs and name not in self.constants and not self.in_arena(name)}
+        # <<< 6.5
 
     def in_arena(self, name: str) -> bool:
         return name in self.schedule.plan
 
+    @exercise("6.5")
     def free(self, k: int) -> None:
+        """Drop, behind unit ``k``, the variables whose last use it was: what has been made, and inputs but the static ones."""
+        # >>> 6.5
         held = self.made | {n for n, b in self.inputs.items() if not b.static}  # a call for its effect alone makes nothing
         dead = [n for n, at in self.last_use.items() if at == k and n in held]
         if dead:
             self.body.append(f"del {', '.join(dead)}")
+        # <<< 6.5
 
     # -------------------------------------------------------------- steps
+    @exercise("6.5")
     def allocate(self, name: str) -> None:
-        """A tensor of its own for a buffer that is about to be written."""
+        """A line that makes a tensor for a buffer that is about to be written, once; not for inputs, constants and what lies in the arena."""
+        # >>> 6.5
         if name in self.made or name in self.inputs or name in self.constants or self.in_arena(name):
             return
         self.made.add(name)
         layout = self.buffers[name].layout
         self.body.append(f"{name} = empty({numbers(layout.sizes)}, {numbers(layout.strides)}, dtype={layout.dtype}, device={str(layout.device)!r})")
+        # <<< 6.5
 
     def run(self, run: _Run, k: int) -> None:
         for name in run.pointers:
@@ -263,8 +274,13 @@ class Writer:
         """Where a buffer begins in the arena; with symbolic sizes the number of its slot."""
         return self.schedule.plan[name].offset
 
+    @exercise("6.5")
     def tensor(self, ref: TensorRef) -> str:
-        """An expression for the tensor behind ``ref``."""
+        """An expression for the tensor behind ``ref``: a variable, one of the arena's views (noted once for each layout), or a view of a variable.
+
+        A layout's offset counts from the buffer's first element; an input's own offset is in the tensor that the caller gave already.
+        """
+        # >>> 6.5
         buffer = self.buffers[ref.buffer]
         layout = ref.layout or buffer.layout
         if self.in_arena(ref.buffer):
@@ -275,6 +291,7 @@ class Writer:
         size, stride = numbers(layout.sizes), numbers(layout.strides)
         offset = number_text(layout.offset - buffer.layout.offset if isinstance(buffer, Input) else layout.offset)
         return f"shifted({ref.buffer}, {size}, {stride}, {offset})" if offset != "0" else f"{ref.buffer}.as_strided({size}, {stride})"
+        # <<< 6.5
 
     # -------------------------------------------------------------- the module
     def module(self) -> str:

@@ -40,11 +40,18 @@
     if (select) select.addEventListener("change", () => show(+select.value));
     for (const b of all(figure, "[data-move]")) b.addEventListener("click", () => show(now + +b.dataset.move));
 
-    /* lines that belong together */
-    const byLink = new Map();
-    for (const e of all(figure, "[data-links]")) for (const name of e.dataset.links.split(" ")) { if (!byLink.has(name)) byLink.set(name, []); byLink.get(name).push(e); }
+    /* lines that belong together: sought when the first of them is pointed at */
+    let byLink = null;
+    function linked() {
+      if (byLink) return byLink;
+      byLink = new Map();
+      for (const pane of all(figure, "pre")) unpack(pane);
+      for (const e of all(figure, "[data-links]")) for (const name of e.dataset.links.split(" ")) { if (!byLink.has(name)) byLink.set(name, []); byLink.get(name).push(e); }
+      return byLink;
+    }
     let lit = [];
     function light(e) {
+      const byLink = linked();
       for (const other of lit) other.classList.remove("lit");
       lit = [e, ...new Set((e.dataset.lights || e.dataset.links).split(" ").flatMap((name) => byLink.get(name) || []))];
       const panes = new Set([e.closest("pre")]);
@@ -77,11 +84,11 @@
 
     /* the keyboard: arrows walk through the lines of a pane, Enter acts */
     for (const pane of all(figure, "pre, svg")) {
-      const lines = all(pane, "[data-links],[data-goto],[data-pick]");
-      if (!lines.length) continue;
-      let at = -1;
+      if (!pane.querySelector("[data-links],[data-goto],[data-pick]")) continue;
+      let at = -1, lines = null;
       pane.addEventListener("keydown", (event) => {
         const move = { ArrowDown: 1, ArrowUp: -1, ArrowRight: pane.matches("svg") ? 1 : 0, ArrowLeft: pane.matches("svg") ? -1 : 0 }[event.key];
+        if (!lines) { unpack(pane); lines = all(pane, "[data-links],[data-goto],[data-pick]"); }
         if (move) {
           if (at >= 0) lines[at].classList.remove("cursor");
           do at = (at + move + lines.length) % lines.length; while (lines[at].classList.contains("off"));
@@ -95,6 +102,25 @@
     }
     figure.mpShow = show;
   }
+
+  /* the rest of a long pane, which stands as text in the page */
+  function unpack(pane) {
+    const text = pane.querySelector('script[type="text/html"]');
+    if (!text) return;
+    const rest = document.createElement("template");
+    rest.innerHTML = text.textContent;
+    text.replaceWith(rest.content);
+  }
+  const idle = window.requestIdleCallback || ((work) => setTimeout(work, 50));
+  function unpackAll() { for (const text of all(document, 'pre > script[type="text/html"]')) unpack(text.parentNode); }
+  function unpackNext() {
+    const text = document.querySelector('pre > script[type="text/html"]');
+    if (!text) return;
+    unpack(text.parentNode);
+    idle(unpackNext);
+  }
+  addEventListener("beforeprint", unpackAll);
+  addEventListener("load", () => idle(unpackNext));
 
   /* scroll a line's own pane, never the page */
   function reveal(e) {

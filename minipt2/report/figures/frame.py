@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Iterable, Sequence
 
 ASSETS = Path(__file__).parent.parent / "assets"
+SHOWN, BLOCK = 60, 200
+"""Lines of a long pane that stand in the page at once, and how many of the rest are laid out together."""
 
 
 @dataclass
@@ -64,6 +66,8 @@ class Figure:
     pairs: dict[str, str] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     """Numbers behind the drawing, for tests and readers of the page's source."""
+    packed: bool = False
+    """Long panes are text that the script unpacks once the page is there: for thousands of lines. Only without marks."""
 
     def html(self) -> str:
         """The figure as one element."""
@@ -96,7 +100,14 @@ class Figure:
         region = f'tabindex="0" role="region" aria-label="{escape(pane.title)}"'
         if pane.slot:
             return f'{head}<pre {region} data-slot="{pane.slot}">{escape(state.slots.get(pane.slot, ""))}</pre></div>'
-        return f'{head}<pre {region}>{"".join(_line(line, state) for line in pane.lines)}</pre></div>'
+        lines = [_line(line, state) for line in pane.lines]
+        return f'{head}<pre {region}>{_packed(lines) if self.packed else "".join(lines)}</pre></div>'
+
+
+def _packed(lines: list[str]) -> str:
+    """The first lines, and the others as text inside a script element, which a browser neither parses nor lays out."""
+    blocks = [f'<span class="mp-block">{"".join(lines[k:k + BLOCK])}</span>' for k in range(SHOWN, len(lines), BLOCK)]
+    return "".join(lines[:SHOWN]) + (f'<script type="text/html">{"".join(blocks)}</script>' if blocks else "")
 
 
 def _line(line: Line, state: State) -> str:
