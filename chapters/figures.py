@@ -4,15 +4,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import io
-import json
-from pathlib import Path
 from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 
 import minipt2
-from chapters import buckets
+from chapters import buckets, results
 from minipt2 import models
 from minipt2.report import figures
 from minipt2.report.figures import Figure
@@ -167,26 +165,6 @@ def kernel_table() -> str:
     return "\n".join(table(["model, small", "kernels unfused", "fused", "bytes unfused", "fused"], rows))
 
 
-BENCH = Path(__file__).parent.parent / "site" / "assets" / "bench.json"
-
-
-def bench_table() -> str:
-    """The rows that ``python -m minipt2.bench --json site/assets/bench.json`` recorded, with their machine."""
-    if not BENCH.exists():
-        return "No bench is recorded in this copy of the site. `python -m minipt2.bench --json site/assets/bench.json` records one, and the next build shows it."
-    recorded = json.loads(BENCH.read_text())
-    columns = list(dict.fromkeys(k for row in recorded["rows"] for k, v in row.items() if v not in (None, "", [])))
-    rows = [[_shown(row.get(c)) for c in columns] for row in recorded["rows"]]
-    machine = ", ".join(f"{what} {value}" for what, value in recorded["machine"].items())
-    return "\n".join([f"Recorded with {machine}, {recorded['threads']} thread(s).", "", *table([c.replace("_", " ") for c in columns], rows)])
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(_shown, value))
-    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
 def command_table() -> str:
     """What each command line says of itself."""
     parts = []
@@ -198,4 +176,4 @@ def command_table() -> str:
     return "\n".join(parts)
 
 
-TABLES: dict[str, Callable[[], str]] = {"kernels": kernel_table, "bench": bench_table, "commands": command_table}
+TABLES: dict[str, Callable[[], str]] = {"kernels": kernel_table, "bench": results.bench_table, "recorded": results.listing, "commands": command_table}

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 from mkdocs.structure.files import File, Files  # noqa: E402
 
-from chapters import book  # noqa: E402
+from chapters import book, results  # noqa: E402
 from minipt2.report import reference  # noqa: E402
 
 SOURCES = "minipt2/report/assets"
@@ -23,6 +23,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Chapters, pages made from the registries, and the figures' script and style."""
     for chapter in book.chapters():
         files.append(File.generated(config, f"chapters/{chapter.folder.name}.md", content=chapter_page(chapter)))
+    for path in results.recorded():
+        files.append(File.generated(config, f"results/{path.stem}.md", content=results.page(path)))
     for name, make in reference.PAGES.items():
         files.append(File.generated(config, name, content=make()))
     for name in ("figures.css", "figures.js"):

@@ -1,5 +1,4 @@
 """The site's own pages: programs in them run, links between them lead somewhere, directives name what exists."""
-import json
 import re
 
 import pytest
@@ -60,18 +59,6 @@ def test_figures_and_tables_that_are_asked_for_exist():
 def test_every_figure_is_shown_somewhere():
     shown = {f["what"] for p in [*PAGES, *(c.file for c in book.chapters())] for f in book.DIRECTIVE.finditer(p.read_text()) if f["kind"] == "figure"}
     assert set(FIGURES) == shown
-
-
-def test_a_recorded_bench_is_shown_with_its_machine(tmp_path, monkeypatch):
-    from chapters import figures
-    from minipt2.bench.__main__ import machine
-    from minipt2.bench.runner import Row
-    monkeypatch.setattr(figures, "BENCH", tmp_path / "bench.json")
-    assert "No bench is recorded" in figures.bench_table()
-    row = Row("gpt2", "infer", error="it broke")
-    figures.BENCH.write_text(json.dumps({"machine": machine(), "threads": 1, "rows": [row.as_dict()]}))
-    text = figures.bench_table()
-    assert "| gpt2 | infer |" in text and "it broke" in text and machine()["torch"] in text
 
 
 def test_commands_say_what_they_can():

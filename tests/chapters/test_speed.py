@@ -5,9 +5,10 @@ still spans the floor after ``BUDGET`` seconds has decided nothing, and the test
 """
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, Iterator, NamedTuple
 
 import pytest
 import torch
@@ -17,6 +18,9 @@ import minipt2
 from minipt2 import inductor, models, prims
 from minipt2.aot_autograd import aot_compile
 from minipt2.aot_autograd.compile import run_eagerly
+from minipt2.config import config
+from minipt2.course import programs
+from minipt2.inductor.codegen import c_openmp_ops, wrapper
 from minipt2.prims import decompositions
 from minipt2.report import measure
 
@@ -31,6 +35,7 @@ class Ablation(NamedTuple):
     with_it: Callable[[nn.Module, tuple], Callable[[], Any]]
     training: bool
     floors: dict[str, float]
+    size: str = "bench"
 
 
 # ------------------------------------------------------------------ the sides
@@ -111,6 +116,56 @@ def whole_composites(model: nn.Module, args: tuple) -> Callable[[], Any]:
     return forward(minipt2.compile(model, backend=_graphs(rules)), args)
 
 
+NAIVE = {
+    "relu": lambda c, a: f"__builtin_fmax{c.f}({a}, 0)", "maximum": lambda c, a, b: f"__builtin_fmax{c.f}({a}, {b})",
+    "minimum": lambda c, a, b: f"__builtin_fmin{c.f}({a}, {b})", "exp": lambda c, a: f"__builtin_exp{c.f}({a})",
+    "sigmoid": lambda c, a: f"(1 / (1 + __builtin_exp{c.f}(-{a})))", "tanh": lambda c, a: f"__builtin_tanh{c.f}({a})",
+    "erf": lambda c, a: f"__builtin_erf{c.f}({a})",
+}
+"""What one would write first: the C library's functions, which stay scalar."""
+
+
+@contextlib.contextmanager
+def naive_text() -> Iterator[None]:
+    """Code is generated with ``NAIVE`` meanwhile, and nothing is kept of it."""
+    tables = (c_openmp_ops._ANY, c_openmp_ops._FLOAT)
+    before = [dict(t) for t in tables]
+    try:
+        for table in tables:
+            table.update({name: rule for name, rule in NAIVE.items() if name in table})
+        with config.patch(disk_cache=False):
+            yield
+    finally:
+        for table, old in zip(tables, before):
+            table.update(old)
+
+
+@contextlib.contextmanager
+def kernel_by_kernel() -> Iterator[None]:
+    """Every kernel is called from Python on its own meanwhile."""
+    before, wrapper.MOST_POINTERS = wrapper.MOST_POINTERS, -1
+    try:
+        with config.patch(disk_cache=False):
+            yield
+    finally:
+        wrapper.MOST_POINTERS = before
+
+
+def first_step_under(how: Callable, side: Callable) -> Callable:
+    """A side whose first step, which compiles, runs under ``how()``."""
+    def made(model: nn.Module, args: tuple) -> Callable[[], Any]:
+        step = side(model, args)
+        with how():
+            step()
+        return step
+    return made
+
+
+def without_onednn(model: nn.Module, args: tuple) -> Callable[[], Any]:
+    """Activations in generated code, not in the library's convolutions."""
+    return forward(minipt2.compile(model, options={"onednn": False, "channels_last": False}), args)
+
+
 CHAPTERS = {
     0: Ablation(plain, compiled, False, {"gpt2": 1.05, "resnet18": 1.0}),
     1: Ablation(broken, compiled, False, {"gpt2": 1.05, "resnet18": 1.02}),
@@ -118,6 +173,8 @@ CHAPTERS = {
     3: Ablation(eager_backward, trained, True, {"gpt2": 1.03, "mobilenetv2": 1.03}),
     4: Ablation(whole_composites, compiled, False, {"gpt2": 1.0, "mobilenetv2": 1.0}),
     5: Ablation(unfused, compiled, False, {"gpt2": 1.03, "mobilenetv2": 1.03}),
+    6: Ablation(first_step_under(naive_text, without_onednn), without_onednn, False, {"gpt2": 1.05, "resnet18": 1.02}),
+    7: Ablation(first_step_under(kernel_by_kernel, trained), trained, True, {"gpt2": 1.0, "mobilenetv2": 1.0}, "small"),
 }
 CASES = [(chapter, model) for chapter, ablation in CHAPTERS.items() for model in ablation.floors]
 
@@ -149,6 +206,25 @@ def test_breaks_make_graphs(name, fresh):
 def test_the_counter_moves(chapter, counter, fresh):
     without, with_it = (counted(side)[counter] for side in sides(chapter, "gpt2", "small"))
     assert without > with_it
+
+
+def test_naive_text_calls_the_library(fresh):
+    """Same schedule, other text."""
+    def generated(how: Callable) -> str:
+        minipt2.reset()
+        with how():
+            return "".join(programs.generated(without_onednn(models.build("gpt2", "small").eval(), models.inputs("gpt2", "small")), ".c"))
+    naive, ours = generated(naive_text), generated(lambda: config.patch(disk_cache=False))
+    assert "__builtin_exp" in naive and "mp_exp" in ours and "__builtin_exp" not in ours.replace("__builtin_expect", "")
+
+
+def test_runs_of_kernels_are_one_call_from_python(fresh):
+    def calls(how: Callable) -> int:
+        minipt2.reset()
+        with how():
+            return sum(text.count(" = bind(library") for text in programs.generated(
+                trained(models.build("mobilenetv2", "small"), models.inputs("mobilenetv2", "small")), ".py"))
+    assert calls(kernel_by_kernel) > calls(lambda: config.patch(disk_cache=False)) > 0
 
 
 def test_a_compiled_backward_has_kernels_and_an_eager_one_none(fresh):
@@ -195,7 +271,7 @@ def decided(slow: Callable, fast: Callable, floor: float) -> measure.Ratio:
 @pytest.mark.parametrize("chapter, name", CASES)
 def test_chapter_pays(chapter, name, fresh, record_property):
     floor = CHAPTERS[chapter].floors[name]
-    slow, fast = sides(chapter, name, "bench")
+    slow, fast = sides(chapter, name, CHAPTERS[chapter].size)
     ratio = decided(slow, fast, floor)
     record_property("ratio", ratio)
     if ratio.low <= floor <= ratio.high:

