@@ -15,12 +15,12 @@ pytestmark = pytest.mark.timeout(900)
 
 
 class Net(nn.Module):
-    """Four blocks with a batch norm (which writes its buffers) and a weight that is used at both ends."""
+    """Six blocks with a batch norm (which writes its buffers) and a weight that is used at both ends."""
 
     def __init__(self):
         super().__init__()
         self.embed = nn.Linear(64, 64)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()) for _ in range(4))
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()) for _ in range(6))
 
     def forward(self, x):
         x = self.embed(x)
