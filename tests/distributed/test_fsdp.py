@@ -117,7 +117,7 @@ def fully_sharded(rank):
 def test_fully_shard_compiles_unit_by_unit(found):
     (eager, ours), counters = found[1]
     assert ours == pytest.approx(eager, rel=1e-5)
-    assert counters["graphs"] >= 1 and counters["kernels"] > 0, counters
+    assert counters["graphs"] >= 1, counters
 
 
 def alone(depth):
