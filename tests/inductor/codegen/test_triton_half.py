@@ -6,6 +6,7 @@ import torch
 
 from minipt2 import prims as P
 from minipt2.prims.decompositions import decompositions
+from minipt2.inductor import triton_pool
 from tests.inductor.codegen.test_triton import generated, run
 
 pytest.importorskip("triton")
@@ -90,3 +91,11 @@ def test_along_rows():
     torch.testing.assert_close(whole.double(), 1 + torch.erf(v), rtol=1e-3, atol=1e-6)
     torch.testing.assert_close(total.double(), (1 + torch.erf(v)).sum(1), rtol=1e-3, atol=1e-3)
     assert math.isfinite(float(total.sum()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_machine_code(capability):
+    source = generated(lambda x: [gelu()(x), gelu("tanh")(x)], torch.zeros(1000, dtype=torch.bfloat16))[1]
+    for made in triton_pool.submit([vars(p) for p in source.programs], capability):
+        assert made.result()[0][:4] == b"\x7fELF"

@@ -4,6 +4,7 @@ import torch
 
 from minipt2 import prims as P
 from minipt2.prims.decompositions import decompositions
+from minipt2.inductor import triton_pool
 from tests.inductor.codegen.test_triton import generated, run
 from tests.inductor.scheduler.test_fusion import softmax
 
@@ -60,3 +61,11 @@ def test_other_sums_are_taken_on_their_own_walk():
 
 def test_what_is_read_once_is_no_matter():
     assert "eviction_policy" not in generated(lambda x: P.sum(x, [1]), torch.empty(1000, 1 << 17, device="meta"))[1].text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_machine_code(capability):
+    source = generated(softmax, torch.empty(140, 33000, device="meta"))[1]
+    for made in triton_pool.submit([vars(p) for p in source.programs], capability):
+        assert made.result()[0][:4] == b"\x7fELF"

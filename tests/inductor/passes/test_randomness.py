@@ -8,6 +8,7 @@ from minipt2 import prims as P
 from minipt2.config import config
 from minipt2.prims.random import philox
 from minipt2.trace import subscribe
+from minipt2.inductor import triton_pool
 from tests.inductor.codegen.test_triton import generated, interpreted, run  # noqa: F401
 
 pytest.importorskip("triton")
@@ -57,6 +58,18 @@ def test_one_seed_one_result_and_the_generator_advances(interpreted):  # noqa: F
     first, second = compiled(x), compiled(x)
     torch.manual_seed(3)
     assert torch.equal(compiled(x), first) and torch.equal(compiled(x), second) and not torch.equal(first, second)
+
+
+def test_any_size(interpreted):  # noqa: F811
+    """Sizes that vary: positions are counted with the sizes at hand."""
+    compiled = minipt2.compile(lambda v: F.dropout(v * 2, 0.3, True), dynamic=True)
+    for n in (40, 33):
+        x = torch.ones(n, 100, requires_grad=True)
+        torch.manual_seed(1)
+        y = compiled(x)
+        y.sum().backward()
+        torch.manual_seed(1)
+        assert torch.equal(compiled(x), y) and torch.equal(y, x.grad) and abs(float((y != 0).float().mean()) - 0.7) < 0.05
 
 
 def test_masks_are_not_kept(interpreted):  # noqa: F811
@@ -134,3 +147,11 @@ def test_dropout_is_one_kernel_each_way(interpreted):  # noqa: F811
 def test_text():
     text = generated(lambda s: P.mul(P.convert(P.shift_right(P.random_bits(s, 2, (4096,)), 7), torch.float32), 2.0 ** -24), torch.tensor(1))[1].text
     assert "random_bits(v0, v1, 2)" in text and ">> 7" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_machine_code(capability):
+    source = generated(lambda s: P.random_bits(s, 1, (40, 1000)), torch.tensor(1))[1]
+    for made in triton_pool.submit([vars(p) for p in source.programs], capability):
+        assert made.result()[0][:4] == b"\x7fELF"
