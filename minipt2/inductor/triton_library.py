@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import functools
 import itertools
+import threading
 from concurrent.futures import Future
 from typing import Any, Callable, Sequence
 
@@ -38,15 +39,35 @@ def library(table: dict[str, Any]) -> Any:
 
 
 def on_device(call: Callable[[list], list], table: dict[str, Any]) -> Callable[[list], list]:
-    """``call`` with the device of its kernels made the current one, where there are several."""
+    """``call`` with the device of its kernels made the current one, where there are several, and its context that of the calling thread."""
     device = torch.device(table["device"])
-    if device.type == "cpu" or torch.cuda.device_count() < 2:
+    if device.type == "cpu":
         return call
+    several = torch.cuda.device_count() > 1
 
     def run(args: list) -> list:
+        if not getattr(_thread, "entered", False):
+            enter(device.index or 0)
+        if not several:
+            return call(args)
         with torch.cuda.device(device):
             return call(args)
     return run
+
+
+_thread = threading.local()
+
+
+def enter(device: int) -> None:
+    """Make the context of ``device`` that of this thread, if it has none: the driver loads and launches nothing without, and a new thread
+    (autograd's, a user's) has none until it calls the CUDA runtime."""
+    driver, context, ordinal = cuda(), ctypes.c_void_p(), ctypes.c_int()
+    told(driver.cuCtxGetCurrent(ctypes.byref(context)), "(context)")
+    if not context.value:
+        told(driver.cuDeviceGet(ctypes.byref(ordinal), device), "(device)")
+        told(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), ordinal), "(context)")  # torch keeps it as long as the process
+        told(driver.cuCtxSetCurrent(context), "(context)")
+    _thread.entered = True
 
 
 def mend(error: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -197,6 +218,7 @@ def freeze(made: triton_pool.Made) -> tuple[bytes, tuple]:
 def loaded(device: int, binary: bytes, launch: tuple) -> tuple[int, int, int]:
     """(function, threads, bytes of shared memory) of machine code on ``device``."""
     about, driver = dict(launch), cuda()
+    enter(device)
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
     told(driver.cuModuleLoadData(ctypes.byref(module), binary), about["name"])
     told(driver.cuModuleGetFunction(ctypes.byref(function), module, about["name"].encode()), about["name"])
