@@ -101,6 +101,14 @@ class Notes:
         self.memory = torch.zeros(FLAGS, dtype=torch.int32, pin_memory=torch.cuda.is_available())
         self.flags = (ctypes.c_int * FLAGS).from_address(self.memory.data_ptr())
 
+    def address(self, device: int) -> int:
+        """Where ``device`` sees the flags: not everywhere at the host's own address."""
+        host, seen = self.memory.data_ptr(), ctypes.c_uint64()
+        with torch.cuda.device(device):
+            torch.cuda.current_stream()  # makes the context
+            code = cuda().cuMemHostGetDevicePointer_v2(ctypes.byref(seen), ctypes.c_void_p(host), 0)
+        return host if code else seen.value
+
     @staticmethod
     def shared() -> "Notes":
         global _notes
@@ -165,7 +173,7 @@ class Loaded:
         """Tell the C side how to launch, and where wrong indices are noted."""
         ctypes.c_void_p.in_dll(self.c, "launch").value = ctypes.cast(cuda().cuLaunchKernel, ctypes.c_void_p).value
         if checks:
-            ctypes.c_void_p.in_dll(self.c, "err").value = Notes.shared().memory.data_ptr()
+            ctypes.c_void_p.in_dll(self.c, "err").value = Notes.shared().address(self.index)
 
 
 class Sized(Loaded):

@@ -7,10 +7,12 @@ Upstream: ``torch._inductor.codegen.wrapper`` and ``cpp_wrapper_gpu``.
 from __future__ import annotations
 
 import itertools
+import json
 from dataclasses import asdict
 from typing import Any, Sequence
 
 from ..arena import ALIGN
+from ..cache import digest
 from ..scheduler.kernels import Schedule
 from ..scheduler.memory import storage_bytes
 from .triton import TritonSource
@@ -105,7 +107,9 @@ def launcher_text(table: dict[str, Any]) -> str:
     if "kernels" in table:
         from .triton_sized_wrapper import launcher_text as for_sizes
         return for_sizes(table)
-    lines = [C_HEADER % (max(len(table["programs"]), 1), REFUSED)]
+    # libraries of equal text are one, globals included: a table of kernels belongs to its kernels and its device
+    mark = digest(json.dumps([table["device"], table["programs"]]))
+    lines = [f"// {mark}", C_HEADER % (max(len(table["programs"]), 1), REFUSED)]
     for k, run in enumerate(table["runs"]):
         params = ["void *stream"] + ["char *A"] * run["arena"] + [f"void *p{i}" for i in range(run["pointers"])]
         lines.append(f"int run{k}({', '.join(params)}) {{")

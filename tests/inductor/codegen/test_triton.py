@@ -257,6 +257,16 @@ def test_wrong_index_raises(interpreted):
     torch.testing.assert_close(fn(table, torch.tensor([0, 1])), table[:2] * 2)
 
 
+def test_graphs_that_launch_alike_have_tables_of_their_own():
+    """One input, one result, one block: only the kernels differ, and a library's table holds those of one graph."""
+    texts = set()
+    for op in (P.relu, P.exp):
+        plan, source = generated(op, torch.zeros(64))
+        table = triton_wrapper.generate(plan, source, "test", "cuda:0")[1]
+        texts |= {triton_wrapper.launcher_text(table), triton_wrapper.launcher_text(dict(table, device="cuda:1"))}
+    assert len({cache.compile_c(text)._handle for text in texts}) == 4
+
+
 def test_a_wrong_index_is_raised_by_the_next_call_of_any_graph(monkeypatch):
     """As on a GPU: kernels write into memory that all graphs share."""
     monkeypatch.setattr(triton_library, "_notes", None)
