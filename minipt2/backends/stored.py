@@ -24,7 +24,7 @@ from ..shapes.known import SYMBOLIC
 from .graph_key import environment, graph_key
 
 Function = Callable[[list], Sequence[Any]]
-_ROOMS = ("aot_autograd", "backends", "fake", "inductor", "prims", "shapes")
+_ROOMS = ("aot_autograd", "backends", "distributed", "fake", "inductor", "prims", "shapes")
 
 
 def plan(gm: fx.GraphModule, examples: Sequence[Any], name: str) -> Plan:
