@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..source import AttrSource, ClosureSource, Source
-from . import builder, compared, composites, constructors, optimizers  # noqa: F401 (all but the first fill the handlers of torch_functions)
+from . import builder, compared, composites, constructors, optimizers, torch_answers, torch_refused  # noqa: F401 (all but the first fill the handlers of torch_functions)
 from .base import KnownFunctionVariable, Variable, unsupported
 from .builtin import HANDLERS, BuiltinVariable, in_table, load_handlers
 from .classes import ClassMethodVariable, ClassVariable, wrap_class

@@ -1,4 +1,4 @@
-"""Iterators: over containers and ranges, ``zip``, ``enumerate``, ``map``, ``filter``, and those of ``itertools``.
+"""Iterators: over containers and ranges, ``zip``, ``enumerate``, ``map``, ``filter``; those of ``itertools`` are in ``itertools_iterators``.
 
 An iterator advances by ``next(tx)`` after telling the side-effect log; ``reconstruct`` builds one at the present position
 (needed where a graph breaks inside a ``for`` loop). Upstream: ``torch/_dynamo/variables/iter.py``.
@@ -279,116 +279,6 @@ class FilterIterator(IteratorVariable):
         cg.call_const(itertools.filterfalse if self.keep_false else filter, [self.fn, self.inner])
 
 
-class ChainIterator(IteratorVariable):
-    """``itertools.chain``; what is chained may be an iterator of iterables itself."""
-
-    cls = itertools.chain
-
-    def __init__(self, outer: Variable, source=None):
-        super().__init__(source)
-        self.outer, self.inner = outer, None
-
-    def children(self):
-        return (self.outer,) if self.inner is None else (self.outer, self.inner)
-
-    def advance(self, tx):
-        while True:
-            if self.inner is None:
-                self.inner = iter_of(tx, self.outer.next(tx))
-            item = next_or_none(tx, self.inner)
-            if item is not None:
-                return item
-            self.inner = None
-
-    def reconstruct(self, cg) -> None:
-        cg.call_const(chain_from, [self.inner or TupleVariable([]), self.outer])
-
-
-class CountIterator(IteratorVariable):
-    cls = itertools.count
-
-    def __init__(self, value: Variable, step: Variable, source=None):
-        super().__init__(source)
-        self.value, self.step = value, step
-
-    def advance(self, tx):
-        from .builtin import binary_op
-
-        now, self.value = self.value, binary_op(tx, "add", self.value, self.step)
-        return now
-
-    def reconstruct(self, cg) -> None:
-        cg.call_const(itertools.count, [self.value, self.step])
-
-
-class RepeatIterator(IteratorVariable):
-    cls = itertools.repeat
-
-    def __init__(self, item: Variable, times: int | None = None, source=None):
-        super().__init__(source)
-        self.item, self.times = item, times
-
-    def children(self):
-        return (self.item,)
-
-    def advance(self, tx):
-        if self.times is not None:
-            if self.times <= 0:
-                raise stop()
-            self.times -= 1
-        return self.item
-
-    def reconstruct(self, cg) -> None:
-        cg.call_const(itertools.repeat, [self.item] if self.times is None else [self.item, const(self.times)])
-
-
-class CycleIterator(IteratorVariable):
-    cls = itertools.cycle
-
-    def __init__(self, items: list[Variable], index: int = 0, source=None):
-        super().__init__(source)
-        self.items, self.index = items, index
-
-    def children(self):
-        return self.items
-
-    def advance(self, tx):
-        if not self.items:
-            raise stop()
-        self.index += 1
-        return self.items[(self.index - 1) % len(self.items)]
-
-    def reconstruct(self, cg) -> None:
-        at = self.index % len(self.items) if self.items else 0
-        cg.call_const(itertools.cycle, [TupleVariable(self.items[at:] + self.items[:at])])
-
-
-class IsliceIterator(IteratorVariable):
-    """``itertools.islice`` of an iterator, lazily."""
-
-    cls = itertools.islice
-
-    def __init__(self, inner: Variable, span: tuple[int, int | None, int], source=None):
-        super().__init__(source)
-        self.inner, (self.at, self.stop, self.step), self.seen = inner, span, 0
-
-    def children(self):
-        return (self.inner,)
-
-    def advance(self, tx):
-        if self.stop is not None and self.at >= self.stop:
-            raise stop()
-        while self.seen <= self.at:
-            item = self.inner.next(tx)
-            self.seen += 1
-        self.at += self.step
-        return item
-
-    def reconstruct(self, cg) -> None:
-        stop_at = None if self.stop is None else max(self.stop - self.seen, 0)
-        cg.call_const(itertools.islice, [self.inner, const(self.at - self.seen), const(stop_at), const(self.step)])
-
-
 class CallableIterator(IteratorVariable):
     """``iter(function, sentinel)``."""
 
@@ -421,7 +311,3 @@ def list_iterator_at(items: list, index: int):
 def advance(iterator: Any, count: int) -> None:
     for _ in itertools.islice(iterator, count):
         continue
-
-
-def chain_from(first: Any, rest: Any):
-    return itertools.chain.from_iterable(itertools.chain((first,), rest))

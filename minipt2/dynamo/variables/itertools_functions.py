@@ -9,18 +9,8 @@ from typing import Any, Callable
 
 from .base import Variable
 from .containers import const, constants, is_none, new, none
-from .iterators import (
-    ChainIterator,
-    CountIterator,
-    CycleIterator,
-    FilterIterator,
-    IsliceIterator,
-    ItemsIterator,
-    RepeatIterator,
-    items_of,
-    iter_of,
-    next_or_none,
-)
+from .iterators import FilterIterator, ItemsIterator, items_of, iter_of, next_or_none
+from .itertools_iterators import ChainIterator, CountIterator, CycleIterator, IsliceIterator, RepeatIterator
 from .lists import TupleVariable
 
 HANDLERS: dict[Any, Callable] = {}
