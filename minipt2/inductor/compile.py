@@ -63,7 +63,8 @@ def _on_several(gm: fx.GraphModule, inference: bool, name: str) -> Recipe:
 
 def _compiled(gm: fx.GraphModule, device: torch.device, inference: bool, name: str) -> Recipe:
     """``gm``, whose tensors are on one device, through passes and code generation."""
-    with trace.span("passes"), config.patch(onednn=config.onednn and not _on_triton(device)):
+    on_cpu = not _on_triton(device)
+    with trace.span("passes"), config.patch(onednn=config.onednn and on_cpu, packed_products=config.packed_products and on_cpu):
         for run_pass in INFERENCE_PASSES if inference else TRAINING_PASSES:
             run_pass(gm)
         parts = split_static(gm) if inference and config.freeze else None
