@@ -3,7 +3,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import minipt2
+from minipt2.config import config
 from minipt2.inductor.passes import choose_layouts, fuse_convolutions, onednn
+from minipt2.trace import subscribe
 
 from .graphs import inference_graph, run, targets
 
@@ -75,3 +78,19 @@ def test_weight_that_is_no_parameter_is_left_alone():
         def forward(self, x, w):
             return torch.relu(F.conv2d(x, w))
     fused(Functional(), torch.randn(2, 8, 6, 6), torch.randn(4, 8, 3, 3), count=0)
+
+
+@pytest.mark.parametrize("sizes, packed", [([(2, 8, 16, 16), (3, 8, 16, 16)], True), ([(2, 8, 16, 16), (2, 8, 20, 20)], False)])
+def test_weights_are_packed_for_images_of_one_size(sizes, packed):
+    """For others oneDNN would put them into another order at each call, which takes longer than the convolution."""
+    conv, seen = nn.Sequential(nn.Conv2d(8, 16, 3, padding=1), nn.ReLU()).eval(), []
+    with config.patch(packed_products=False), torch.no_grad():
+        compiled = minipt2.compile(conv)
+        unsubscribe = subscribe(lambda stage, name, recipe: seen.append(recipe), "recipe")
+        for size in sizes:
+            x = torch.randn(size)
+            torch.testing.assert_close(compiled(x), conv(x))
+        unsubscribe()
+    prologue = seen[-1].prologue
+    found = [n for n in prologue.graph.nodes if "reorder_convolution" in str(n.target)] if prologue is not None else []
+    assert len(seen) == 2 and bool(found) == packed
