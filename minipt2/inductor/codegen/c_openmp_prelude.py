@@ -63,6 +63,18 @@ typedef unsigned uidx;
     "free": "void free(void*);",
     "omp_get_max_threads": "int omp_get_max_threads(void);",
     "omp_get_thread_num": "int omp_get_thread_num(void);",
+    "random_bits": """static inline int32_t random_bits(int64_t seed, int64_t position, uint32_t draw) { /* Philox 4x32-10 */
+  uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)((uint64_t)seed >> 32);
+  uint32_t a = (uint32_t)(position >> 2), b = (uint32_t)((uint64_t)(position >> 2) >> 32), c = draw, d = 0;
+  for (int k = 0; k < 10; k++) {
+    const uint64_t p = (uint64_t)0xD2511F53u * a, q = (uint64_t)0xCD9E8D57u * c;
+    a = (uint32_t)(q >> 32) ^ b ^ key0, b = (uint32_t)q;
+    c = (uint32_t)(p >> 32) ^ d ^ key1, d = (uint32_t)p;
+    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+  }
+  const uint32_t words[4] = {a, b, c, d};
+  return (int32_t)(words[position & 3] >> 1);
+}""",
     "bf16_load": """static inline float bf16_load(uint16_t h) {
   union { uint32_t u; float f; } x = {(uint32_t)h << 16};
   return x.f;

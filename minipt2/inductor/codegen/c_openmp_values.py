@@ -222,6 +222,8 @@ class Writer:
             return f"({VALUE[i.dtype]})({self.index(i.args[0])})"
         if i.op == "to_dtype":
             return cast(self.arg(i.args[0]), self.dtype(i.args[0]), i.dtype)
+        if i.op == "random_bits":
+            return f"random_bits({self.arg(i.args[0])}, {self.arg(i.args[1])}, {i.args[2]})"
         if i.op == "where":
             return C(i.dtype).op("where", self.arg(i.args[0]), self.arg(i.args[1], i.dtype), self.arg(i.args[2], i.dtype))
         if i.op in COMPARE and all(isinstance(a, Ref) and self._is_position(self.every[a.id]) for a in i.args):
