@@ -94,7 +94,8 @@ def _replace(graph: fx.Graph, conv: fx.Node, order: dict[fx.Node, int]) -> None:
     other, value = find_residual(conv, order)
     activation, root, scalars = find_activation(value, relu_only=other is not None)
     with graph.inserting_before(root if root is not conv else conv.next):
-        if all(isinstance(n, int) for n in shape_of(x)[2:]):  # for other images oneDNN would put packed weights into another order at each call
+        if all(isinstance(n, int) for n in (*shape_of(x)[2:], *stride, *padding, *dilation, groups)):
+            # else oneDNN would put packed weights into another order at each call
             weight = emit(graph, torch.ops.mkldnn._reorder_convolution_weight.default,
                           (weight, padding, stride, dilation, groups, list(map(likely, shape_of(x)))), conv, TensorMeta.of(weight.meta["val"]))
         geometry = (weight, bias, padding, stride, dilation, groups)

@@ -94,3 +94,13 @@ def test_weights_are_packed_for_images_of_one_size(sizes, packed):
     prologue = seen[-1].prologue
     found = [n for n in prologue.graph.nodes if "reorder_convolution" in str(n.target)] if prologue is not None else []
     assert len(seen) == 2 and bool(found) == packed
+
+
+def test_a_stride_that_varies():
+    """A module's attribute that changed is a symbol from then on: weights cannot be packed ahead for it."""
+    conv = nn.Sequential(nn.Conv2d(8, 16, 1), nn.ReLU()).eval()
+    compiled, x = minipt2.compile(conv), torch.randn(2, 8, 16, 16)
+    with config.patch(packed_products=False, raise_internal_errors=True), torch.no_grad():
+        for stride in ((1, 1), (2, 2), (3, 1)):
+            conv[0].stride = stride
+            torch.testing.assert_close(compiled(x), conv(x))
