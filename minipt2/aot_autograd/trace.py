@@ -230,9 +230,18 @@ class Tracer(TorchDispatchMode):
         return run(fn, args, kwargs, lambda: self._forget_after(last))
 
     def _forget_after(self, last: fx.Node | None) -> None:
-        """Take back what has been recorded since ``last``."""
+        """Take back what has been recorded since ``last``; elements of earlier results that were first read since then are unread again."""
+        gone: dict[fx.Node, Any] = {}
         while (node := next(iter(reversed(self.graph.nodes)), None)) is not last:
+            gone[node] = node.args if node.target is operator.getitem else None
             self.graph.erase_node(node)
+        for key, node in self._known.items():
+            if type(node) is fx.Node and gone.get(node):
+                path: tuple[int, ...] = ()
+                while gone.get(node):
+                    node, index = gone[node]
+                    path = (index, *path)
+                self._known[key] = (node, path)
 
     # -- the whole function ---------------------------------------------------------------------------------------
 

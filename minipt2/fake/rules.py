@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from types import CodeType
 from typing import Any, Callable, Sequence
@@ -15,7 +16,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last
-from ..shapes.known import SYMBOLIC, equal_all
+from ..shapes.known import SYMBOLIC, equal_all, likely
 from .borrowed import run_borrowed
 from .data import RULES as DATA, mask_indices
 from .families import Irregular, family_of, adjacent_index
@@ -39,7 +40,11 @@ def rule(*overloads: OpOverload) -> Callable[[Rule], Rule]:
 
 @rule(aten._fused_sdp_choice.default)
 def _attention_choice(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> Any:
-    """Which kernel eager's attention would run: the tensors' own device decides, which the fakes carry and their meta tensors do not."""
+    """Which kernel eager's attention would run: the tensors' own device decides, which the fakes carry and their meta tensors do not.
+
+    With sizes that vary the choice is that of the sizes at hand: C++ asks for numbers, and every kernel computes the same for all sizes.
+    """
+    args, kwargs = pytree.tree_map_only(FakeTensor, functools.partial(_at_hand, mode), (args, kwargs))
     before = torch._C._meta_in_tls_dispatch_include()
     with torch._C._DisableTorchDispatch(), torch._C._PreserveDispatchKeyGuard():
         torch._C._set_meta_in_tls_dispatch_include(True)
@@ -47,6 +52,15 @@ def _attention_choice(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dic
             return func(*args, **kwargs)
         finally:
             torch._C._set_meta_in_tls_dispatch_include(before)
+
+
+def _at_hand(mode: FakeMode, tensor: FakeTensor) -> FakeTensor:
+    """``tensor`` with its likely sizes for those that vary."""
+    if not tensor.elem._has_symbolic_sizes_strides:
+        return tensor
+    with torch._C._DisableTorchDispatch():
+        elem = torch.empty_strided(likely(tensor.elem.shape), likely(tensor.elem.stride()), dtype=tensor.dtype, device="meta")
+        return FakeTensor(mode, elem, tensor.fake_device).requires_grad_(tensor.requires_grad)
 
 
 def handler_of(func: OpOverload) -> Rule:

@@ -1,6 +1,8 @@
 """Graphs with symbolic sizes: traced at one size, right at others, with as few guards as they need."""
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -144,6 +146,38 @@ def test_operators_that_refuse_symbols_get_the_sizes_at_hand():
     x = torch.randn(4, 6)
     torch.testing.assert_close(run(*captured.arguments(x))[0], torch.fft.rfft(x).abs())
     assert not captured.holds(torch.randn(4, 7))
+
+
+def test_what_an_attempt_read_first_can_be_read_after_it_is_taken_back():
+    """Elements of a result become nodes when they are first read: here by an attempt that C++ refuses."""
+    attempts = []
+
+    def refused_at_first(x, y):
+        attempts.append(x * y)
+        if len(attempts) == 1:
+            raise RuntimeError("Cannot call sizes() on tensor with symbolic sizes/strides")
+        return x + y
+    captured = Symbolic(lambda x: x, [torch.randn(4, 6)])
+    graph = captured.graph.graph
+    value, = (n for n in graph.nodes if n.target == captured._flat)
+    with graph.inserting_before(value):
+        halves = graph.call_function(torch.chunk, (value.args[0], 2, 1))
+        first, second = (graph.call_function(operator.getitem, (halves, k)) for k in range(2))
+        value.args = (graph.call_function(refused_at_first, (first, second)),)
+    value.target = lambda result: (result,)
+    captured.graph.recompile()
+    run = aot_eager(captured.graph, captured.inputs)
+    x = torch.randn(5, 6)
+    torch.testing.assert_close(run(*captured.arguments(x))[0], x[:, :3] + x[:, 3:])
+    assert len(attempts) == 2
+
+
+def test_the_choice_of_attention_is_that_of_the_sizes_at_hand():
+    captured = Symbolic(lambda x: x, [torch.randn(2, 4, 8, 16)])
+    q = captured.inputs[-1]
+    with captured.mode:
+        assert torch.ops.aten._fused_sdp_choice(q, q, q) == torch._fused_sdp_choice(*[torch.randn(2, 4, 8, 16)] * 3)
+    assert captured.facts() == []
 
 
 def test_plans_with_formulas_are_data():
