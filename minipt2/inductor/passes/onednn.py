@@ -2,12 +2,15 @@
 
 Before::
 
-    y = convolution(x, weight, bias, ...);  z = relu(y + other)
+    y = convolution(x, weight, bias, ...);  z = gelu(y)
 
 After::
 
     packed = mkldnn._reorder_convolution_weight(weight, ...)                    # frozen: computed once
-    z = mkldnn._convolution_pointwise.binary(x, other, packed, bias, ..., "add", "relu")
+    z = mkldnn._convolution_pointwise(x, packed, bias, ..., "gelu", [], "none")
+
+A sum with a residual becomes ``_convolution_pointwise.binary(x, other, packed, ..., "add")``. Of a NaN, oneDNN's ReLU makes 0, its hardtanh the lower
+bound, its hardsigmoid 1: these three stay loops, and so does the sum before them.
 
 Runs after ``products``, on the convolutions that are not faster there. Linear layers that stay, stay with MKL's plain matrix product. Measured
 on this kind of machine (one thread, fp32), time of ``addmm.out`` over time of oneDNN's linear with packed weight: 0.74 - 0.97 for 32 to 2048
@@ -17,12 +20,12 @@ Upstream: ``torch._inductor.fx_passes.mkldnn_fusion``.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Container, NamedTuple, Sequence
 
 import torch
 from torch import fx
 
-from ...prims import TensorMeta
+from ...prims import Prim, TensorMeta, kind
 from ...prims.kinds import drop_dead, pure
 from ...prims.meta import is_channels_last, same_layout
 from .graphs import emit, is_prim, likely, shape_of, static_nodes
@@ -53,6 +56,8 @@ ACTIVATIONS = (  # larger patterns first
     Activation("sigmoid", ("sigmoid", X)),
     Activation("tanh", ("tanh", X)),
 )
+FUSED = ("hardswish", "gelu", "swish", "leaky_relu", "sigmoid", "tanh")
+"""Those of which oneDNN makes NaN where eager does."""
 _COMMUTES = ("add", "mul", "minimum", "maximum")
 
 
@@ -92,20 +97,21 @@ def _replace(graph: fx.Graph, conv: fx.Node, order: dict[fx.Node, int]) -> None:
     x, weight, bias, stride, padding, dilation, _, _, groups = conv.args
     stride, padding, dilation = ([v[0], v[-1]] for v in (stride, padding, dilation))
     other, value = find_residual(conv, order)
-    activation, root, scalars = find_activation(value, relu_only=other is not None)
+    if other is not None and all(isinstance(user.target, Prim) and kind(user) == "pointwise" for user in value.users):
+        other, value = None, conv  # a loop follows that does the sum in the same pass
+    activation, root, scalars = find_activation(value, FUSED) if other is None else (None, value, [])
     with graph.inserting_before(root if root is not conv else conv.next):
         if all(isinstance(n, int) for n in (*shape_of(x)[2:], *stride, *padding, *dilation, groups)):
             # else oneDNN would put packed weights into another order at each call
             weight = emit(graph, torch.ops.mkldnn._reorder_convolution_weight.default,
                           (weight, padding, stride, dilation, groups, list(map(likely, shape_of(x)))), conv, TensorMeta.of(weight.meta["val"]))
         geometry = (weight, bias, padding, stride, dilation, groups)
-        attr = activation.attr if activation else None
         if other is None:
             target: Any = torch.ops.mkldnn._convolution_pointwise.default
-            args = (x, *geometry, attr or "none", scalars, activation.algorithm if activation else "")
+            args = (x, *geometry, activation.attr if activation else "none", scalars, activation.algorithm if activation else "")
         else:
             target = torch.ops.mkldnn._convolution_pointwise.binary
-            args = (x, other, *geometry, "add", None, attr, scalars, None)
+            args = (x, other, *geometry, "add", None, None, [], None)
         new = emit(graph, target, args, conv, conv.meta["val"])
     new.meta["stack"] = root.meta.get("stack", ())
     order[new] = order[root]
@@ -128,11 +134,11 @@ def find_residual(conv: fx.Node, order: dict[fx.Node, int]) -> tuple[fx.Node | N
     return (other, add) if alike else (None, conv)
 
 
-def find_activation(value: fx.Node, relu_only: bool = False) -> tuple[Activation | None, fx.Node, list[float]]:
-    """The largest activation whose inputs are ``value`` alone and whose inner results nobody else reads."""
+def find_activation(value: fx.Node, names: Container[str]) -> tuple[Activation | None, fx.Node, list[float]]:
+    """The largest activation out of ``names`` whose inputs are ``value`` alone and whose inner results nobody else reads."""
     region = _region(value)
     for activation in ACTIVATIONS:
-        if relu_only and activation.attr != "relu":
+        if activation.attr not in names:
             continue
         for root in region:
             found: dict[str, float] = {}

@@ -102,8 +102,8 @@ def _dense(image: fx.Node) -> bool:
 def _replace(graph: fx.Graph, node: fx.Node, problem: Problem, order: dict[fx.Node, int]) -> None:
     x, weight, bias = _operands(node)
     other, value = (None, _seen(node)) if problem.window is None else find_residual(node, order)
-    activation, root, scalars = find_activation(value)
-    if activation is None or activation.attr not in ACTIVATIONS:
+    activation, root, scalars = find_activation(value, ACTIVATIONS)
+    if activation is None:
         root, name, scalars = value if problem.window else node, "none", []
     else:
         name = activation.attr
