@@ -38,7 +38,7 @@ def literal(value: bool | int | float, dtype: torch.dtype) -> str:
     double = dtype is torch.float64
     x = float(value)
     if not double:
-        x = torch.tensor(x, dtype=torch.float64).to(dtype).to(torch.float64).item()
+        x = torch.tensor(x, dtype=torch.float32).item()
     if math.isnan(x):
         return '__builtin_nan("")' if double else '__builtin_nanf("")'
     if math.isinf(x):

@@ -25,14 +25,14 @@ _PLAIN = (torch.float32, torch.bfloat16, torch.float16, torch.int32, torch.int64
 
 
 def number(value: bool | int | float, dtype: torch.dtype) -> str:
-    """A number as text, without its type."""
+    """A number as text, without its type; of a half type it is one of float32."""
     if dtype is torch.bool:
         return str(bool(value))
     if not dtype.is_floating_point:
         return str(int(value))
     x = float(value)
     if dtype is not torch.float64:
-        x = torch.tensor(x, dtype=torch.float64).to(dtype).to(torch.float64).item()
+        x = torch.tensor(x, dtype=torch.float32).item()
     return repr(x) if math.isfinite(x) else f'float("{x}")'
 
 

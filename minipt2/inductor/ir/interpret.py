@@ -193,7 +193,7 @@ class _Grid:
         return _REDUCE[kind](flat_x, held(i.dtype)).reshape(shape)
 
     def _constant(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
-        return torch.tensor(i.args[0], dtype=i.dtype).to(held(i.dtype)).reshape([1] * self.rank)
+        return torch.tensor(i.args[0], dtype=held(i.dtype)).reshape([1] * self.rank)
 
     def _scalar(self, i: Instr, mask: torch.Tensor | None) -> torch.Tensor:
         return torch.tensor(value(i.args[0], {}), dtype=i.dtype).reshape([1] * self.rank)

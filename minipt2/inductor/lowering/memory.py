@@ -11,7 +11,7 @@ import torch
 
 from ..ops import ops
 from .order import same_strides
-from .pointwise import operand
+from .pointwise import in_dtype, operand
 from .registry import lowering
 from .tensors import Expr, Index, Lazy, Tensor, join
 from .views import sliced
@@ -49,9 +49,9 @@ def _pad(g: Any, x: Tensor, lo: Sequence[int], hi: Sequence[int], value: bool | 
     def inner(index: Index) -> Any:
         if any(n == 0 for n in inner_sizes):
             return operand(value, index, dtype)
-        mask, filler = _inside(index, inner_sizes, lo, hi), 0 if isinstance(value, sympy.Expr) else value
+        mask, filler = _inside(index, inner_sizes, lo, hi), 0 if isinstance(value, sympy.Expr) else in_dtype(value, dtype)
         inside = ops.masked(mask, lambda: x.load(_shifted(index, inner_sizes, lo)), filler)
-        return inside if filler is value else ops.where(mask, inside, operand(value, index, dtype))
+        return ops.where(mask, inside, operand(value, index, dtype)) if isinstance(value, sympy.Expr) else inside
 
     return g.lazy(inner, join(x.cost, ops=3))
 

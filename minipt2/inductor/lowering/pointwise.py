@@ -11,6 +11,7 @@ from typing import Any, Callable, Sequence
 import sympy
 import torch
 
+from ...prims.promote import LOW_PRECISION, opmath_dtype
 from ..ops import BINARY, UNARY, ops
 from .registry import lowering, lowerings
 from .tensors import FREE, NUMBERS, Index, Lazy, Tensor, join
@@ -20,11 +21,26 @@ CHEAP = frozenset("abs neg sign signbit isnan isinf bitwise_not logical_not relu
 """Operations that cost no more than reading their result back from memory."""
 
 
-def operand(x: Any, index: Index, dtype: torch.dtype) -> Any:
-    """The value of a tensor operand at ``index``, or a number (``g.operand`` of one) in the tensors' ``dtype``."""
+AS_IT_IS = {"cpu": frozenset(("mul", "div", "floordiv", "truncdiv")), "cuda": frozenset(("mul", "div", "floordiv", "truncdiv", "add", "sub"))}
+"""Operators whose eager kernel on a device takes a number beside half-precision tensors in float32. All others round it to half precision first.
+(ATen: ``BinaryOpsKernel.cpp``; ``opmath_gpu_kernel_with_scalars`` with a functor on ``opmath_t``, ``CUDAFunctorOnSelf_add``.)"""
+FIRST_TOO = frozenset(("mul", "add", "sub"))
+"""… also where the number stands first."""
+
+
+def operand(x: Any, index: Index, dtype: torch.dtype, rounded: bool = True) -> Any:
+    """The value of a tensor operand at ``index``, or a number (``g.operand`` of one) in the tensors' ``dtype``; of a half type ``rounded`` to it."""
     if isinstance(x, sympy.Symbol):
-        return ops.to_dtype(ops.scalar(x, torch.int64 if x.is_integer else torch.float64), dtype)
-    return ops.constant(x, dtype) if isinstance(x, NUMBERS) else x.load(index)
+        held = dtype if rounded else opmath_dtype(dtype)
+        return ops.to_dtype(ops.scalar(x, torch.int64 if x.is_integer else torch.float64), held)
+    if not isinstance(x, NUMBERS):
+        return x.load(index)
+    return ops.constant(in_dtype(x, dtype) if rounded else x, dtype)
+
+
+def in_dtype(x: bool | int | float, dtype: torch.dtype) -> bool | int | float:
+    """The number that an element of ``dtype`` holds for ``x``; constants of half types are float32."""
+    return torch.tensor(x, dtype=dtype).item() if dtype in LOW_PRECISION else x
 
 
 def _elementwise(name: str, g: Any, *xs: Any) -> Lazy:
@@ -34,9 +50,28 @@ def _elementwise(name: str, g: Any, *xs: Any) -> Lazy:
     if len(xs) == 1:
         inner: Callable[[Index], Any] = lambda index: op(tensors[0].load(index))
     else:
-        a, b = xs
-        inner = lambda index: op(operand(a, index, dtype), operand(b, index, dtype))
+        inner = _binary(name, *xs, tensors[0])
     return g.lazy(inner, join(*[t.cost for t in tensors], heavy=name not in CHEAP))
+
+
+def _binary(name: str, a: Any, b: Any, tensor: Tensor) -> Callable[[Index], Any]:
+    """``name`` of two operands, numbers among them as eager's kernel on the device of ``tensor`` takes them."""
+    op, dtype, host = getattr(ops, name), tensor.dtype, tensor.device.type == "cpu"
+    rounded = name not in AS_IT_IS["cpu" if host else "cuda"]
+    if name == "div" and not host and isinstance(b, (bool, int, float)) and (inverse := reciprocal(b, dtype)) is not None:
+        return lambda index: ops.mul(operand(a, index, dtype), ops.constant(inverse, dtype))
+    if isinstance(a, sympy.Symbol) and not rounded and name in FIRST_TOO:  # an operation's dtype is that of its first operand
+        if name == "sub":
+            return lambda index: ops.add(ops.neg(b.load(index)), operand(a, index, dtype, False))
+        a, b = b, a
+    return lambda index: op(operand(a, index, dtype, rounded or name not in FIRST_TOO), operand(b, index, dtype, rounded))
+
+
+def reciprocal(number: bool | int | float, dtype: torch.dtype) -> float | None:
+    """What eager on a GPU multiplies by where it divides by ``number``; None if that overflows."""
+    divisor = torch.tensor(number, dtype=opmath_dtype(dtype))
+    inverse = divisor.reciprocal()
+    return None if inverse.isinf() and divisor != 0 else inverse.item()
 
 
 lowerings.update({name: partial(_elementwise, name) for name in UNARY + BINARY})

@@ -10,7 +10,7 @@ from typing import Any
 from .. import ops as p
 from ..core import Value
 from ..promote import to_float
-from .registry import elementwise, rule
+from .registry import elementwise, rounded, rule
 from .views import narrow
 
 _SQRT_HALF = math.sqrt(0.5)
@@ -226,10 +226,15 @@ def hardshrink_backward(grad: Value, x: Value, lambd: float) -> Value:
     return p.where(p.ge(x, -lambd) & p.le(x, lambd), 0.0, grad)
 
 
-@elementwise("softshrink")
+@rule("softshrink")
 def softshrink(x: Value, lambd: float = 0.5) -> Value:
-    """NaN stays: it is neither above nor below, and x * 0 is NaN."""
-    return p.where(p.gt(x, lambd), x - to_float(lambd), p.where(p.lt(x, -lambd), x + to_float(lambd), x * 0.0))
+    """NaN stays: it is neither above nor below, and x * 0 is NaN. Only on the CPU ``lambd`` is a number of float32 where x is in half precision."""
+    return _softshrink(x, to_float(lambd) if x.device.type == "cpu" else rounded(lambd, x.dtype))
+
+
+@elementwise(opmath=True)
+def _softshrink(x: Value, lambd: float) -> Value:
+    return p.where(p.gt(x, lambd), x - lambd, p.where(p.lt(x, -lambd), x + lambd, x * 0.0))
 
 
 @rule("glu")

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
+from ...shapes.known import SYMBOLIC
 from .. import ops as p
 from ..core import Prim, Value
 from ..meta import elementwise_strides, format_strides, is_dense, same_layout
-from ..promote import Kind, computation_dtype, is_float, is_integer, result_dtype, to_float
-from .registry import NoRule, broadcast_to, elementwise, full_like, number, prepare, rule
+from ..promote import LOW_PRECISION, Kind, computation_dtype, is_float, is_integer, result_dtype, to_float
+from .registry import NoRule, broadcast_to, elementwise, full_like, number, prepare, rounded, rule
 
 # ATen name (same as the prim's) -> one prim on promoted operands.
 for _name in "abs neg sign bitwise_not".split():
@@ -90,31 +91,39 @@ def _scaled(x: Any, alpha: Any) -> Any:
     return x if alpha == 1 else (p.mul(x, number(alpha, x.dtype)) if isinstance(x, Value) else x * alpha)
 
 
+def _term(x: Any, alpha: Any, beside: Value) -> Any:
+    """``alpha * x`` as eager adds it to ``beside``: on the CPU both numbers are rounded to half precision, their product is not."""
+    if alpha == 1 or beside.dtype not in LOW_PRECISION or beside.device.type != "cpu" or isinstance(alpha, SYMBOLIC):
+        return _scaled(x, alpha)
+    x = x if isinstance(x, Value) else full_like(beside, x)
+    return p.mul(x, rounded(alpha, beside.dtype))
+
+
 @elementwise("add.Tensor", "add.Scalar", operands=2)
 def add(a: Any, b: Any, alpha: Any = 1) -> Value:
     if isinstance(a, Value) and a.dtype is torch.bool:
         return p.logical_or(a, _scaled(b, alpha)) if isinstance(b, Value) else p.bitwise_or(a, bool(b * alpha))
-    return p.add(a, _scaled(b, alpha))
+    return p.add(a, _term(b, alpha, a))
 
 
 @elementwise("sub.Tensor", "sub.Scalar", operands=2)
 def sub(a: Any, b: Any, alpha: Any = 1) -> Value:
-    return p.sub(a, _scaled(b, alpha))
+    return p.sub(a, _term(b, alpha, a))
 
 
 @elementwise("rsub.Tensor", "rsub.Scalar", operands=2)
 def rsub(a: Any, b: Any, alpha: Any = 1) -> Value:
-    return p.sub(b, _scaled(a, alpha))
+    return p.sub(b, _term(a, alpha, a))
 
 
-@elementwise("mul.Tensor", "mul.Scalar", operands=2)
+@elementwise("mul.Tensor", "mul.Scalar", operands=2, wide=True)
 def mul(a: Any, b: Any) -> Value:
     if isinstance(a, Value) and a.dtype is torch.bool:
         return p.bitwise_and(a, b)
     return p.mul(a, b)
 
 
-@elementwise("div.Tensor", "div.Scalar", operands=2, kind=Kind.INT_TO_FLOAT)
+@elementwise("div.Tensor", "div.Scalar", operands=2, kind=Kind.INT_TO_FLOAT, wide=True)
 def div(a: Any, b: Any) -> Value:
     return p.div(a, b)
 
@@ -126,12 +135,12 @@ def div_mode(a: Any, b: Any, *, rounding_mode: str | None) -> Value:
     return (floor_divide if rounding_mode == "floor" else _trunc_divide)(a, b)
 
 
-@elementwise("floor_divide", "floor_divide.Scalar", operands=2)
+@elementwise("floor_divide", "floor_divide.Scalar", operands=2, wide=True)
 def floor_divide(a: Any, b: Any) -> Value:
     return p.floordiv(a, b)
 
 
-@elementwise(operands=2)
+@elementwise(operands=2, wide=True)
 def _trunc_divide(a: Any, b: Any) -> Value:
     return p.truncdiv(a, b)
 

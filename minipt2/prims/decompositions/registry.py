@@ -13,7 +13,7 @@ from ...shapes.known import SYMBOLIC, same_all
 from .. import ops as p
 from ..core import Value
 from ..meta import broadcast_shapes
-from ..promote import Kind, apply_kind, computation_dtype, opmath_dtype, to_float, to_int
+from ..promote import LOW_PRECISION, Kind, apply_kind, computation_dtype, opmath_dtype, to_float, to_int
 
 Rule = Callable[..., Any]
 decompositions: dict[Any, Rule] = {}
@@ -51,12 +51,13 @@ def rule(*names: str, library: bool = False) -> Callable[[Rule], Rule]:
     return register
 
 
-def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmath: bool = False,
+def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmath: bool = False, wide: bool = False,
                 library: bool = False) -> Callable[[Rule], Rule]:
     """``rule`` for elementwise operations: the first ``operands`` arguments are promoted and broadcast before the body runs.
 
     The body then sees tensors of one shape and dtype, and numbers; its result is converted to the dtype that ``kind`` says.
-    ``opmath``: the body is a formula that eager evaluates in float32 for bfloat16 and float16, rounding once at the end.
+    ``opmath``: the body is a formula that eager evaluates in float32 for bfloat16 and float16, rounding once at the end. ``wide``: it does so
+    on the CPU where the second operand is a tensor of no dimension and wider than the result: it is read as it is.
     """
 
     def register(fn: Rule) -> Rule:
@@ -65,7 +66,7 @@ def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmat
             dtype = computation_dtype(*[x for x in xs if x is not None])
             out_dtype = apply_kind(dtype, kind)
             compute = dtype if kind is Kind.BOOL else out_dtype
-            if opmath:
+            if opmath or wide and _reads_wide(args[1], out_dtype):
                 compute = opmath_dtype(compute)
             return p.convert(fn(*prepare(xs, compute), *rest, **kwargs), out_dtype)
 
@@ -75,6 +76,10 @@ def elementwise(*names: str, operands: int = 1, kind: Kind = Kind.DEFAULT, opmat
         return apply
 
     return register
+
+
+def _reads_wide(b: Any, dtype: torch.dtype) -> bool:
+    return dtype in LOW_PRECISION and isinstance(b, Value) and not b.ndim and b.device.type == "cpu" and b.dtype in (torch.float32, torch.float64)
 
 
 def prepare(xs: Sequence[Any], dtype: torch.dtype | None) -> list[Any]:
@@ -91,6 +96,11 @@ def number(x: Any, dtype: torch.dtype | None) -> Any:
     if dtype is torch.bool:
         return bool(x)
     return to_float(x) if dtype.is_floating_point else to_int(x)
+
+
+def rounded(x: Any, dtype: torch.dtype) -> Any:
+    """A Python number as an element of the half type ``dtype`` holds it (symbolic ones, and other dtypes: as it is)."""
+    return x if isinstance(x, SYMBOLIC) or dtype not in LOW_PRECISION else torch.tensor(x, dtype=dtype).item()
 
 
 def broadcast_to(x: Value, shape: Sequence[int]) -> Value:

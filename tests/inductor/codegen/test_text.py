@@ -69,7 +69,7 @@ def test_safe_idioms():
 def test_literals():
     assert literal(float("nan"), torch.float32) == '__builtin_nanf("")' and literal(float("-inf"), torch.float64) == "-__builtin_inf()"
     assert literal(-2**63, torch.int64) == "(-9223372036854775807LL - 1)" and literal(-0.0, torch.float32) == "-0.0f"
-    assert literal(0.1, torch.bfloat16) == "0.10009765625f"
+    assert literal(0.1, torch.bfloat16) == literal(0.1, torch.float32) == "0.10000000149011612f"
     assert cast("x", torch.float32, torch.bfloat16) == "bf16_load(bf16_store(x))" and cast("x", torch.float32, torch.bool) == "(x != 0)"
 
 
