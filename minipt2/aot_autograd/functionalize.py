@@ -27,6 +27,7 @@ from ..exercise import exercise
 from ..fake import FakeTensor
 from ..prims.meta import dims_by_stride, is_dense, same_layout, strides_in_order
 from ..shapes.known import same, same_all
+from .draws import Emit, defaults, drawn, to_draw
 from .ops import argument, aten, functional_variant, info, is_view, origin_of, view_parent, writes_now
 from .unview import INVERSES, through_strides
 
@@ -314,8 +315,10 @@ class _Functionalizer:
             if overlaps(tuple(val.shape), val.stride()):
                 raise Unsupported("MP502", f"{node.target} writes into a tensor in which elements share memory", "clone() it first")
         simple = _DIRECT.get(node.target)
+        if to_draw(node, targets[0]):
+            simple = drawn
         if simple is not None:
-            self.write(targets[0], self.fit(simple(self, node, targets[0]), targets[0]))
+            self.write(targets[0], self.fit(simple(self.emit, node, targets[0]), targets[0]))
             self.graph.erase_node(node)
             return
         returns = node.target._schema.returns
@@ -357,22 +360,20 @@ class _Functionalizer:
             outs = {a.name for a in op._schema.arguments if a.is_out}
             node.target = twin
             node.kwargs = {k: v for k, v in node.kwargs.items() if k not in outs}
-            # a default that the twin may not have (bernoulli_.float has one for p, bernoulli.p has none)
-            node.args += tuple(a.default_value for a in op._schema.arguments[len(node.args):]
-                               if not a.kwarg_only and a.name not in node.kwargs)
+            node.args += defaults(op, node)
         self.evaluate(node)
         return len(info(op).fresh_returns), twin is None or len(twin._schema.returns) > 1
 
 
-def _filled(self: _Functionalizer, node: fx.Node, target: fx.Node) -> fx.Node:
+def _filled(emit: Emit, node: fx.Node, target: fx.Node) -> fx.Node:
     val, number = target.meta["val"], node.args[1] if len(node.args) > 1 else 0  # zero_ names no number
-    return self.emit(aten.full.default, (list(val.shape), number), {"dtype": val.dtype, "device": val.device})
+    return emit(aten.full.default, (list(val.shape), number), {"dtype": val.dtype, "device": val.device})
 
 
 # In-place operators whose result does not depend on what was there before.
 _DIRECT = {
-    aten.copy_.default: lambda self, node, target: node.args[1],
-    aten.fill_.Tensor: lambda self, node, target: node.args[1],
+    aten.copy_.default: lambda emit, node, target: node.args[1],
+    aten.fill_.Tensor: lambda emit, node, target: node.args[1],
     aten.fill_.Scalar: _filled,
     aten.zero_.default: _filled,
 }

@@ -167,12 +167,13 @@ def over(storage: torch.UntypedStorage, offset: int, dtype: torch.dtype, size: S
     return tensor.set_(storage, offset // tensor.element_size(), size, stride)
 
 
-def placed(tensor: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def placed(tensor: torch.Tensor | None, size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor | None:
     """``tensor`` if it lies in memory as the generated loops expect, else a copy that does (a fake kernel may have been wrong).
 
-    One of another size is an opaque workspace (oneDNN's LSTM has one), which no loop reads.
+    One of another size is an opaque workspace (oneDNN's LSTM has one), which no loop reads; None where a meta kernel makes an empty tensor for
+    what the eager kernel leaves undefined (the weights that ``nn.MultiheadAttention`` is not asked for).
     """
-    if tensor.stride() == stride and tensor.dtype is dtype or tensor.shape != size:
+    if tensor is None or tensor.stride() == stride and tensor.dtype is dtype or tensor.shape != size:
         return tensor
     return torch.empty_strided(size, stride, dtype=dtype, device=tensor.device).copy_(tensor)
 

@@ -84,6 +84,8 @@ class _Expansion:
             return self.fallback(node, args, kwargs, _REASONS.get(kind(node), "no decomposition"))
         if self.opaque:
             return self.fallback(node, args, kwargs, "an operand is complex, sparse or not a tensor")
+        if kind(node) == "random":
+            args = tuple([self.as_recorded(old, new) for old, new in zip(node.args, args)])
         try:
             return self.checked(node, rule(*args, **kwargs))
         except NoRule as reason:
@@ -93,6 +95,13 @@ class _Expansion:
                 raise
             return self.fallback(node, args, kwargs, f"its rule failed with {type(error).__name__}: {error}")
         # <<< 4.4
+
+    def as_recorded(self, old: Any, new: Any) -> Any:
+        """An operand of random numbers in the memory order it had: eager draws in that order."""
+        if not isinstance(new, Value):
+            return new
+        strides = tuple(old.meta["val"].stride())
+        return new if same_layout(new.shape, new.strides, strides) or not is_dense(new.shape, strides) else p.copy_strided(new, strides)
 
     @exercise("4.4")
     def resolve(self, arg: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import minipt2
 from minipt2 import trace
 from minipt2.config import config
 from minipt2.inductor import cache, compile_graph, runtime
@@ -247,3 +248,12 @@ def test_graphs_that_differ_little_have_other_keys(a, b):
     assert texts[0] != texts[1]
 
 
+
+
+def test_a_result_that_the_kernel_leaves_undefined():
+    """Of ``need_weights=False`` the meta kernel makes an empty tensor, the kernel none."""
+    attention, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(2, 5, 8)
+    with torch.no_grad():
+        got = minipt2.compile(attention)(x, x, x, need_weights=False)
+        torch.testing.assert_close(got, attention(x, x, x, need_weights=False))
+    assert got[1] is None
