@@ -152,11 +152,28 @@ def default_recompute(kind: Kind) -> Cost:
     return price
 
 
+def written_again(joint: fx.GraphModule, kind: Kind) -> set[fx.Node]:
+    """On a GPU, what contractions of the backward read: the forward wrote it for its own ones, and computing it again means a kernel that
+    reads what it is made of and writes it once more. (On a CPU, where memory is what is short, that is accepted.)"""
+    backward = backward_nodes(joint)
+    read = [a for node in backward if kind(node) == "contraction" for a in node.all_input_nodes if a not in backward]
+    return {root for root in (storage_root(a, kind) for a in read) if root.op == "call_function" and _on_gpu(root)}
+
+
+def _on_gpu(node: fx.Node) -> bool:
+    device = getattr(node.meta.get("val"), "device", None)
+    return device is not None and device.type == "cuda"
+
+
 def choose_saved(joint: fx.GraphModule, kind: Kind = prims_kind) -> set[fx.Node]:
     """What to save: the cheapest cut under the default prices, the user's checkpoints and ``config.memory_budget``."""
     from .budget import honour_checkpoints, within
 
-    prices = honour_checkpoints(joint, kind, default_cost(kind), default_recompute(kind))
+    again, written = default_recompute(kind), written_again(joint, kind)
+
+    def recompute(node: fx.Node) -> float:
+        return again(node) + (nbytes(node) if node in written else 0.0)
+    prices = honour_checkpoints(joint, kind, default_cost(kind), recompute)
     return within(joint, config.memory_budget, kind, *prices)
 
 

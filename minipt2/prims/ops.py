@@ -16,5 +16,6 @@ from .special import (airy_ai, bessel_i0e, bessel_i1e, bessel_j0, bessel_j1, bes
                       hermite_polynomial_h, hermite_polynomial_he, igamma, igammac, laguerre_polynomial_l, legendre_polynomial_p, ndtri, zeta)
 from .ordering import cummax, cummin, cumprod, logcumsumexp, scatter_reduce, searchsorted, sort
 from .linear_algebra import cholesky, eigh, geqrf, householder_product, lu_factor, matrix_exp, qr, solve_triangular, svd
+from .pooling import max_pool, max_pool_backward, max_pool_positions
 from .random import (bernoulli, bernoulli_number, binomial, multinomial, poisson, rand, randint, randn, random_bits, random_seed, randperm,
                      standard_gamma)

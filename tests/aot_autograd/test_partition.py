@@ -14,7 +14,7 @@ from minipt2 import prims
 from minipt2.aot_autograd import min_cut, split, trace_joint
 from minipt2.aot_autograd.budget import flops, within, work
 from minipt2.aot_autograd.functionalize import functionalize
-from minipt2.aot_autograd.partition import (backward_nodes, default_cost, default_recompute, nbytes, needed_from_forward, partition,
+from minipt2.aot_autograd.partition import (backward_nodes, choose_saved, default_cost, default_recompute, nbytes, needed_from_forward, partition,
                                             recompute_nothing_dear)
 from minipt2.aot_autograd.simplify import simplify
 
@@ -252,3 +252,20 @@ def test_flops():
     found = {n.target: flops(n) for n in joint.graph.nodes if n.op == "call_function" and prims.kind(n) == "contraction"}
     assert found[torch.ops.aten.convolution.default] == 2 * (2 * 4 * 6 * 6) * 3 * 9
     assert found[torch.ops.aten.addmm.default] == 2 * 5 * 5 * 5
+
+
+def test_on_a_gpu_what_contractions_read_is_saved():
+    """There the relu between two layers, written once by the forward, is not computed again; on a CPU it is, from what it is made of."""
+    def saved_names(device):
+        joint = prims.expand(joint_of(*lift_layers()))
+        for n in joint.graph.nodes:
+            if isinstance(n.meta.get("val"), prims.TensorMeta):
+                n.meta["val"].device = torch.device(device)
+        return {getattr(n.target, "name", n.op) for n in choose_saved(joint)}
+
+    def lift_layers():
+        torch.manual_seed(0)
+        layers = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+        gm, state, _ = lift(layers)
+        return gm, *state, torch.randn(64, 16)
+    assert "relu" not in saved_names("cpu") and "relu" in saved_names("cuda")

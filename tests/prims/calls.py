@@ -110,6 +110,20 @@ def _calls() -> Iterator[tuple[str, tuple[Any, ...]]]:
     yield from _random()
     yield from _linear_algebra(torch.randn(2, 4, 3), torch.randn(2, 3, 3))
     yield from _convolutions()
+    yield from _pooling()
+
+
+def _pooling() -> Iterator[tuple[str, tuple[Any, ...]]]:
+    image = torch.randn(2, 3, 5, 6).to(memory_format=torch.channels_last)
+    cases = [(image, (3, 3), (2, 2), (1, 1), (1, 1), False), (image.contiguous(), (2, 3), (1, 2), (0, 1), (2, 1), True),
+             (torch.full((3, 4, 5), -math.inf), (2, 2), (2, 2), (1, 1), (1, 1), False),
+             (torch.randn(1, 2, 3, 4, 5).round(), (2, 1, 2), (1, 1, 2), (1, 0, 0), (1, 1, 1), True)]
+    for x, *window, ceil_mode in cases:
+        values, offsets = TABLE["max_pool"].ref(x, *window, ceil_mode)
+        sizes = tuple(x.shape[-len(window[0]):])
+        yield "max_pool", (x, *window, ceil_mode)
+        yield "max_pool_positions", (offsets, sizes, *window)
+        yield "max_pool_backward", (torch.randn_like(values), offsets, sizes, *window)
 
 
 def _ordering(x: torch.Tensor) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -11,6 +11,8 @@ rows          a whole row up to ``PERSISTENT`` elements, read once         later
               longer rows in pieces of 4096                                2 vector loads a thread in flight
               walked twice: in pieces of 16384                             one program an SM, whose row stays in the cache
               a few long rows shared by programs, results put together     all SMs at work; a second, small kernel
+channels      whole rows of up to 512: 2 vector loads a thread             vectors beside them are read once for several rows
+positions     the same, 1 vector load a thread                             windows and padding are worked out once a row
 columns       128 bytes wide, 64 rows or fewer at a time; no more          whole cache lines; 4 programs for most SMs and 5 for some
               than 4 programs an SM share columns                          lost a sixth
 ============  ===========================================================  ======================================================
@@ -21,13 +23,19 @@ Counted, not measured, where the table gives no figure; ``max-autotune`` searche
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ..hardware import Hw
+from ..scheduler.affine import Index
+from ..scheduler.nodes import walk
+from ..sizes import hint
 from .c_openmp_plan import Plan
 
 PERSISTENT = 32768
 """Longest row that a program holds in registers; half of it where more than ``FEW_LOADS`` operands lie along the row."""
 FEW_LOADS = 2
+MANY_LOADS = 6
+"""Operands along a column from which on a thread takes half as many elements: registers would leave few threads to an SM."""
 HELD = 32
 """Elements of a row that a thread holds, before more warps take part."""
 LONG = 4096
@@ -35,8 +43,12 @@ LONG = 4096
 WALKED_AGAIN = 16384
 """Elements at a time of a row that is walked more than once. Measured on rows of 65536: 80 % of a copy, where 4096 gave 50 %."""
 MOST_SPLIT = 1024
+POSITIONS = 4
+"""Masks and numbers made of positions from which on they are worth a row of their own."""
 FAR = 8192
 """Pieces of a single row from which on it is worth twice as many programs."""
+MOST_CHANNELS = 512
+"""Channels of a row that a tile takes; where vectors of a channel each are read, all of them, so that a tile lies in one piece."""
 MOST_Y = 65535
 """Most programs along the second axis of a grid."""
 
@@ -72,17 +84,46 @@ def choose(plan: Plan, hw: Hw, across: str | None = None) -> Blocks:
         return _columns(plan, hw) if plan.column else _rows(plan, hw)
     if across is not None:
         return _tile(plan, across, hw)
-    return _pointwise(plan, hw)
+    return _channels(plan, hw) or _pointwise(plan, hw)
+
+
+def _widest(plan: Plan) -> int:
+    """Bytes of an element of the widest operand, vectors beside larger ones left out: they stay in the cache."""
+    sizes, bytes_of = dict(plan.outer + plan.inner), {p.name: p.dtype.itemsize for p in plan.params}
+    reach: dict[str, int] = {}
+    for i in walk(plan.instrs):
+        if i.op in ("load", "store"):
+            reach[i.args[0]] = max(reach.get(i.args[0], 1), prod(hint(sizes.get(v, 1)) for v in i.args[1].names()))
+    most = max(reach.values(), default=1)
+    return max((bytes_of[name] for name, n in reach.items() if 4 * n >= most), default=4)
 
 
 def _pointwise(plan: Plan, hw: Hw) -> Blocks:
-    widest = max((p.dtype.itemsize for p in plan.params), default=4)
-    vector = max(1, 16 // widest)
+    vector = max(1, 16 // _widest(plan))
     block = 256 * vector if len(plan.params) <= 4 else 128 * vector
     while block > 128 and plan.rows < block * hw.sms * 2:
         block //= 2
     block = max(min(block, power(plan.rows)), 1)
     return Blocks(block, warps=min(max(block // (64 * vector), 1), 8))
+
+
+def _channels(plan: Plan, hw: Hw) -> Blocks | None:
+    """Rows of channels, where vectors of a channel each, or numbers and masks made of the position alone (windows, padding), serve a whole row."""
+    if len(plan.outer) < 2 or not isinstance(plan.outer[-1][1], int):
+        return None
+    last, n = plan.outer[-1]
+    width, every = min(n & -n, MOST_CHANNELS), list(walk(plan.instrs))
+    if width < 16 or any(a.stride(last) not in (0, 1) for i in every for a in i.args if isinstance(a, Index)):
+        return None
+    positions = len(plan.outer) > 2 and sum(i.op in ("masked", "index_expr") for i in every) >= POSITIONS
+    vectors = width == n and sum(i.op == "load" and i.args[1].names() == {last} for i in every) > 1
+    if not positions and not vectors:
+        return None
+    vector = max(1, 16 // _widest(plan))
+    rows = max(128 * vector * (1 if positions else 2) // width, 1)
+    while rows > 1 and plan.rows < rows * width * hw.sms * 2:
+        rows //= 2
+    return Blocks(width, y=rows, warps=min(max(rows * width // (32 * vector), 1), 4))
 
 
 def _tile(plan: Plan, across: str, hw: Hw) -> Blocks:
@@ -112,9 +153,11 @@ def _rows(plan: Plan, hw: Hw) -> Blocks:
 
 
 def _columns(plan: Plan, hw: Hw) -> Blocks:
-    widest = max(p.dtype.itemsize for p in plan.params if p.name[0] != "o")
+    widest = _widest(plan)
     width = min(power(plan.outer[-1][1]), 64 if plan.rows >= 64 * hw.sms or widest <= 2 else 32)
-    deep = min(power(plan.length), max(1, (4096 if widest <= 2 else 2048) // width))
+    inner = {v for v, _ in plan.inner}
+    many = sum(i.op == "load" and not inner.isdisjoint(i.args[1].names()) for i in walk(plan.instrs)) > MANY_LOADS
+    deep = min(power(plan.length), max(1, (4096 if widest <= 2 and not many else 2048) // width))
     split = _split(plan, -(-plan.rows // width), deep, hw)
     return Blocks(width, deep, warps=min(max(width * deep // 256, 1), 8), split=split)
 
@@ -127,5 +170,12 @@ def _split(plan: Plan, programs: int, step: int, hw: Hw) -> int:
         return 1
     wanted = min(4 * hw.sms // programs, plan.length // (2 * step), MOST_SPLIT)
     if not plan.column and programs == 1 and plan.length >= FAR * step:
-        wanted = power(8 * hw.sms) // 2  # chunks of equal length need no mask
-    return wanted if wanted > 2 else 1
+        wanted = power(8 * hw.sms) // 2
+    return _even(wanted, plan.length, step) if wanted > 2 else 1
+
+
+def _even(wanted: int, length: int, step: int) -> int:
+    """``wanted`` or somewhat fewer programs, if their chunks are then equally long: these need no mask."""
+    if length % step:
+        return wanted
+    return next((n for n in range(wanted, wanted * 2 // 3, -1) if length // step % n == 0), wanted)

@@ -14,6 +14,9 @@ from .index import size_text
 from .triton_blocks import power
 from .triton_reduce import accumulator
 
+FINAL = 8192
+"""Results of chunks that a program of the second kernel takes: a few columns, so that more than one SM is at work."""
+
 
 class _Sharing(Writer):
     def _declare(self) -> list[tuple[Instr, list[str]]]:
@@ -63,7 +66,7 @@ class Final(_Sharing):
     """One program for each row, or for a few of them."""
 
     def constants(self) -> None:
-        self.axes["x"].block = min(self.axes["x"].block, 32)
+        self.axes["x"].block = min(self.axes["x"].block, max(FINAL // power(self.blocks.split), 4))
         self.line(f"XBLOCK: tl.constexpr = {self.axes['x'].block}", f"SBLOCK: tl.constexpr = {power(self.blocks.split)}")
 
     def _rows(self) -> None:

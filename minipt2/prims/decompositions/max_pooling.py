@@ -10,6 +10,7 @@ import torch
 from .. import ops as p
 from ..core import Value
 from ..meta import numel
+from ..pooling import pooled_size
 from .registry import NoRule, number, rule
 
 Ints = Sequence[int]
@@ -22,13 +23,6 @@ def least(dtype: torch.dtype) -> float | int:
 
 def _each(values: Ints, n: int) -> list[int]:
     return list(values) * (n if len(values) == 1 else 1)
-
-
-def _out_size(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
-    """With ``ceil_mode`` a last window may hang over the edge, if it starts inside the input or the padding before it."""
-    span = size + 2 * pad - dilation * (kernel - 1) - 1
-    out = (-(-span // stride) if ceil_mode else span // stride) + 1
-    return out - 1 if ceil_mode and (out - 1) * stride >= size + pad else out
 
 
 @rule("max_pool2d_with_indices", library=True)
@@ -48,7 +42,7 @@ def _max_pool(x: Value, n: int, kernel_size: Ints, stride: Ints, padding: Ints, 
     kernel, pads, steps = _each(kernel_size, n), _each(padding, n), _each(dilation, n)
     strides = _each(stride, n) or kernel
     first, sizes = x.ndim - n, x.shape[-n:]
-    out = [_out_size(*v, ceil_mode) for v in zip(sizes, kernel, strides, pads, steps)]
+    out = [pooled_size(*v, ceil_mode) for v in zip(sizes, kernel, strides, pads, steps)]
     over = [torch.sym_max(0, (o - 1) * s + d * (k - 1) + 1 - size - pad) for o, s, d, k, size, pad in zip(out, strides, steps, kernel, sizes, pads)]
     lead = (0,) * first
     padded = p.pad(x, (*lead, *pads), (*lead, *over), least(x.dtype))
