@@ -6,6 +6,7 @@ depends on (``[XBLOCK, 1]`` beside a row, ``[1, RBLOCK]`` along it); Triton's br
 """
 from __future__ import annotations
 
+import math
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from ..sizes import exact, tidy
 from . import index as index_text
 from .c_openmp_plan import Plan
 from .index import size_text
-from .triton_ops import HALF, MEMORY, VALUE, cast, expression, literal, store, typed
+from .triton_ops import HALF, MEMORY, VALUE, cast, expression, literal, number, store, typed
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 INDEX, WRONG = 0, 2
@@ -259,10 +260,11 @@ class Body:
             axes |= {self.axis_of[n]} if n in self.axis_of else self.spread[int(n[1:])]
         return frozenset(axes)
 
-    def _load(self, i: Instr) -> str:
+    def _load(self, i: Instr, other: str = "") -> str:
+        """``other``: what a masked load gives where it does not happen."""
         name, index = i.args
         mask, spans = self.mask(self.index_axes(index))
-        value = f"tl.load({self.place(name, index, spans)}{f', {mask}' if mask else ''}{self.cached(i)})"
+        value = f"tl.load({self.place(name, index, spans)}{f', {mask}{other}' if mask else ''}{self.cached(i)})"
         return f"{value}.to(tl.float32)" if i.dtype in HALF else value
 
     def cached(self, load: Instr) -> str:
@@ -344,6 +346,12 @@ class Body:
         mask, block, other = i.args
         self.masks.append(mask)
         self.scopes.append({})
+        first = block.instrs[0] if len(block.instrs) == 1 else None
+        if first is not None and first.op == "load" and _exact(other, first.dtype):
+            value = self._load(first, f", {number(other, i.dtype)}")
+            self.scopes.pop()
+            self.masks.pop()
+            return value
         for j in block.instrs:
             self.define(j.id)
         result = self.by_id[block.result.id]
@@ -351,6 +359,11 @@ class Body:
         self.scopes.pop()
         self.masks.pop()
         return f"tl.where({self.text(mask.id)}, {value}, {literal(other, i.dtype)})"
+
+
+def _exact(number: bool | int | float, dtype: torch.dtype) -> bool:
+    """Whether every dtype in memory holds ``number`` as it is."""
+    return dtype is not torch.bool and (not dtype.is_floating_point or number == 0 or math.isinf(number))
 
 
 def factor(n: Any) -> str:

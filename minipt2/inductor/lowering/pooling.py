@@ -21,12 +21,17 @@ from .tensors import Expr, Index, Lazy, Tensor, join
 Ints = Sequence[int]
 MOST_OPS = 2
 """Operations on an operand that are repeated for every window that covers an element; what is dearer is put into memory first."""
+NOWHERE = -1
+"""No place in a window."""
+MOST_WRITTEN = 128
+"""Operations on an operand that are written out, for all places where it is read."""
 
 
-def _ready(g: Any, x: Tensor, readings: float) -> None:
-    """Put ``x`` into memory where each of its elements would be computed several times."""
+def _ready(g: Any, x: Tensor, readings: float, places: int) -> None:
+    """Put ``x``, read at so many ``places``, into memory where each of its elements would be computed several times, or takes much text."""
     cost = x.cost
-    if x.place() is None and readings > 1 and (cost.ops > MOST_OPS or cost.heavy or len(cost.reads) > 1):
+    again = readings > 1 and (cost.ops > MOST_OPS or cost.heavy or len(cost.reads) > 1)
+    if x.place() is None and (again or cost.ops * places > MOST_WRITTEN):
         g.realize(x)
 
 
@@ -69,7 +74,7 @@ def _place(e: Expr) -> Any:
     return ops.constant(int(e), torch.int32) if e.is_Integer else ops.index_expr(e, torch.int32)
 
 
-def _under(condition: Any, body: Callable[[], Any], other: float) -> Any:
+def _under(condition: Any, body: Callable[[], Any], other: int | float) -> Any:
     return body() if condition is True else ops.masked(condition, body, other)
 
 
@@ -100,7 +105,7 @@ def _max_pool(g: Any, x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dila
     """One nest that stores the values and, where they are read, the places."""
     n, (sizes, dtype), wanted = len(kernel), g.outputs[0], g.used(2)
     window = _Window(x.sizes[-n:], sizes[-n:], kernel, stride, padding, dilation)
-    _ready(g, x, math.prod(k / s for k, s in zip(kernel, stride)))
+    _ready(g, x, math.prod(k / s for k, s in zip(kernel, stride)), math.prod(kernel))
     targets = [g.allocate(sizes, t, order_of=[x]) if use else None for (_, t), use in zip(g.outputs, wanted)]
 
     def body(index: Index) -> None:
@@ -185,8 +190,8 @@ def _max_pool_backward(g: Any, grad: Tensor, offsets: Tensor, sizes: Ints, kerne
     n = len(kernel)
     window = _Window(g.symbols.sizes(sizes), grad.sizes[-n:], kernel, stride, padding, dilation)
     readings = math.prod(-(-k // s) for k, s in zip(kernel, stride))
-    _ready(g, grad, readings)
-    _ready(g, offsets, readings)
+    for operand in (grad, offsets):
+        _ready(g, operand, readings, readings)
     dtype, steps = g.dtype, _steps(kernel)
     exact = opmath_dtype(dtype)
 
@@ -199,10 +204,9 @@ def _max_pool_backward(g: Any, grad: Tensor, offsets: Tensor, sizes: Ints, kerne
             if inside is False:
                 continue
 
-            def share() -> Any:
-                chosen = ops.eq(ops.to_dtype(offsets.load(spots), torch.int32), _place(place))
-                return ops.where(chosen, ops.to_dtype(grad.load(spots), exact), ops.constant(0.0, exact))
-            total = ops.add(total, _under(inside, share, 0.0))
+            chosen = ops.eq(ops.to_dtype(_under(inside, lambda: offsets.load(spots), NOWHERE), torch.int32), _place(place))
+            share = ops.to_dtype(_under(inside, lambda: grad.load(spots), 0.0), exact)
+            total = ops.add(total, ops.where(chosen, share, ops.constant(0.0, exact)))
         return ops.to_dtype(total, dtype)
 
     return g.lazy(inner, join(grad.cost, offsets.cost, ops=6 * readings, heavy=True))

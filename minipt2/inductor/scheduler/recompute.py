@@ -115,9 +115,9 @@ def _inlined_readers(name: str, node: Node, units: Mapping[Any, Node], writers: 
 
 
 def _times(name: str, reader: Node) -> float:
-    """How often ``reader`` would compute an element of ``name``: once an iteration, or once before its reduction."""
+    """How often ``reader`` would compute an element of ``name``: once an iteration, or once before its reduction, for each place it reads."""
     inside = any(a.buffer == name and not reader.reduced.isdisjoint(a.index.names()) for a in reader.accesses)
-    total = 1.0
+    total = float(len({a.index for a in reader.accesses if a.buffer == name}))
     for v, n in reader.sizes.items():
         total *= 1 if v in reader.reduced and not inside else hint(n)
     return total
