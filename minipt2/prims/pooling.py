@@ -36,6 +36,11 @@ def _like(x: T, shape: Ints, dtype: torch.dtype) -> T:
     return TensorMeta(tuple(shape), dtype, x.device, channels_last_strides(shape) if last else contiguous_strides(shape))
 
 
+def _laid(values: torch.Tensor, like: T) -> torch.Tensor:
+    """``values`` in the memory order of ``like``."""
+    return torch.empty_strided(like.shape, like.strides, dtype=like.dtype, device=like.device).copy_(values)
+
+
 def _steps(sizes: Ints) -> list[int]:
     """How far apart neighbours along each dimension are, row-major."""
     return [math.prod(sizes[d + 1:]) for d in range(len(sizes))]
@@ -74,7 +79,7 @@ def _positions_ref(offsets: torch.Tensor, sizes: Ints, kernel: Ints, stride: Int
     for d, (step, place) in enumerate(zip(_steps(sizes), _steps(kernel))):
         within = offsets.to(torch.int64) // place % kernel[d] * dilation[d]
         total += (within + _corner(offsets, d, n, stride[d], padding[d])) * step
-    return total
+    return _laid(total, _like(TensorMeta.of(offsets), offsets.shape, torch.int64))
 
 
 @prim("pointwise", _positions_ref)
@@ -89,7 +94,7 @@ def _backward_ref(grad: torch.Tensor, offsets: torch.Tensor, sizes: Ints, kernel
     image = grad.new_zeros((math.prod(lead), math.prod(sizes)), dtype=opmath_dtype(grad.dtype))
     image.scatter_add_(1, positions.reshape(len(image), -1), grad.reshape(len(image), -1).to(image.dtype))
     like = _like(TensorMeta.of(offsets), (*lead, *sizes), grad.dtype)
-    return torch.empty_strided(like.shape, like.strides, dtype=like.dtype, device=like.device).copy_(image.view(like.shape))
+    return _laid(image.view(like.shape), like)
 
 
 @prim("index", _backward_ref)
