@@ -80,6 +80,10 @@ class PartlyWritten(Minipt2Error):
     """``__cause__`` came up when compiled code had begun to write into its inputs: it can't be run again. Not for users: they get the cause."""
 
 
+class AssumptionFailed(Minipt2Error):
+    """Captured code took something for true of a tensor's data that is not. Not for users: the frame runs again as plain Python."""
+
+
 class IndexOutOfRange(IndexError, RuntimeError):
     """Compiled code met an index outside its dimension. Of eager's kernels some raise the one, some the other."""
 

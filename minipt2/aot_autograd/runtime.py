@@ -18,7 +18,7 @@ from torch import fx
 
 from .. import trace as events
 from ..config import config
-from ..errors import Minipt2Error, PartlyWritten, Unsupported, warn
+from ..errors import AssumptionFailed, Minipt2Error, PartlyWritten, Unsupported, warn
 from ..exercise import exercise
 from ..prims.core import TensorMeta
 from ..prims.meta import same_layout
@@ -297,6 +297,8 @@ def _or_eager(run: Callable[..., tuple], eager: Callable[..., Any]) -> Callable[
             fault: Any = error.__cause__
             fault.add_note("minipt2: raised by a compiled graph that had begun to write its results into its inputs")
             raise fault
+        except AssumptionFailed:
+            raise
         except Exception as error:
             if config.raise_internal_errors or _from_saved_tensor_hooks(error):
                 raise

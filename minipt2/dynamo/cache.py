@@ -68,6 +68,9 @@ class CodeCache:
         """Forget entries that no call can use any more, because an object they were made for is gone."""
         self.entries = [entry for entry in self.entries if entry.guards.alive]
 
+    def remove(self, entry: Entry) -> None:
+        self.entries = [other for other in self.entries if other is not entry]
+
     def record_miss(self, f_locals: dict) -> dict[int, str]:
         """``why_missed``, counted, so that ``often`` can name the guard that keeps failing."""
         reasons = why_missed(self, f_locals)

@@ -29,6 +29,8 @@ class Dynamism:
 
     def __init__(self, dynamic: bool | None):
         self.dynamic = dynamic
+        self.assumes = True
+        """Whether branches on data may assume that what only raises does not happen (``assumptions``)."""
         self.news: list[str] = []
         """What became symbolic in the last compilation, in words."""
         self._told: set[str] = set()

@@ -136,7 +136,10 @@ class FrameCallback:
                 raise AssertionError(f"guards of {name} fail for the frame they were made from: {failed}")
             return self._leave_alone(record, f"unstable guard: {failed}")
         manager = hook.GuardManager(guard.check, name)
-        record.cache.add(Entry(guard, compiled.code, manager))
+        entry = Entry(guard, compiled.code, manager)
+        record.cache.add(entry)
+        if compiled.assumptions is not None:
+            compiled.assumptions.give_up = _giver_up(weakref.ref(record), weakref.ref(entry))
         guard.on_death(_dropper(weakref.ref(record), weakref.ref(manager)))
         return hook.run(hook.GuardedCode(compiled.code, manager, name))
 
@@ -182,6 +185,20 @@ class FrameCallback:
                 entry.payload.invalidate()
         self.records.clear()
         self.broken.clear()
+
+
+def _giver_up(record: "weakref.ref[CodeRecord]", entry: "weakref.ref[Entry]") -> Callable[[], None]:
+    """Drops an entry whose assumptions keep failing; its function is compiled without any from now on."""
+
+    def give_up() -> None:
+        owner, failing = record(), entry()
+        if owner is None or failing is None:
+            return
+        owner.dynamism.assumes = False
+        owner.cache.remove(failing)
+        failing.payload.invalidate()
+
+    return give_up
 
 
 def _dropper(record: "weakref.ref[CodeRecord]", manager: "weakref.ref[hook.GuardManager]") -> Callable[[], None]:

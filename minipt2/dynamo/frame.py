@@ -15,6 +15,7 @@ from .. import trace
 from ..config import config
 from ..errors import BackendError, FixedSize, Unsupported, of_graph
 from . import hook
+from .assumptions import Assumptions, assumptions_of, original_code, run_assuming_maker
 from .guard_kinds import describe
 from .bytecode import Instruction, assemble, clone, ops
 from .dynamic import Dynamism
@@ -25,7 +26,7 @@ from .resume import continuation, is_resume_code, live_names, prologue, puts_sta
 from .translator import NULL, Translator
 from .variables.base import ObservedException, Variable
 from .variables.functions import CellVariable, ContextExitVariable
-from .variables.generators import GeneratorVariable
+from .variables.generators import holds_cleanup
 
 Backend = Callable[[torch.fx.GraphModule, list], Callable]
 MAX_ATTEMPTS = 64
@@ -51,8 +52,8 @@ class Restart(Exception):
 class Compiled:
     """New code for a frame, the guards it needs, and the graph module it calls (None: no tensor operations)."""
 
-    def __init__(self, code: CodeType, guards: list, gm: torch.fx.GraphModule | None):
-        self.code, self.guards, self.gm = code, guards, gm
+    def __init__(self, code: CodeType, guards: list, gm: torch.fx.GraphModule | None, assumptions: Assumptions | None = None):
+        self.code, self.guards, self.gm, self.assumptions = code, guards, gm, assumptions
 
 
 def compile_frame(frame: Any, backend: Backend, fullgraph: bool, broke: Callable[[Unsupported, bool], None], dynamism: Dynamism) -> Compiled:
@@ -125,6 +126,7 @@ class FrameTranslator(Translator):
         output = OutputGraph(code, frame.f_globals, frame.f_builtins, frame.closure or (), dynamism)
         super().__init__(output, code, frame.f_globals)
         output.tx = self
+        self.assumptions: Assumptions | None = None
         self.breaks, self.backend, self.fullgraph, self.broke = breaks, backend, fullgraph, broke
         self._arrive(frame)
 
@@ -235,14 +237,14 @@ class FrameTranslator(Translator):
         instr = self.program.instructions[at]
         if puts_stack_back(instr):
             raise SkipFrame(self.code.co_qualname, reason)
-        if any(isinstance(var, GeneratorVariable) and var.cleans_up() for var in self.stack):
-            raise SkipFrame(self.code.co_qualname, reason, " in a loop over a generator that cleans up, which code after a break would hold too long")
         if self.handled:  # the exception being handled has to be a real one: break where it was raised
             if self.handled[0].step < self.output.step:
                 raise Restart(self.handled[0].step, reason)
             raise SkipFrame(self.code.co_qualname, reason)
         live = live_names(self.code)[at]
         restored = [(n, v) for n, v in self.locals.items() if n in live and not _in_place(n, v)]
+        if holds_cleanup(self.output, [*self.stack, *(v for _, v in restored)]):
+            raise SkipFrame(self.code.co_qualname, reason, " while it holds a generator that cleans up, which code after a break would hold too long")
         cg = self._emitter()
         modes = self._modes()
         try:
@@ -318,14 +320,15 @@ class FrameTranslator(Translator):
         return continuation(self.code, self.f_globals, at, nulls, names, is_resume_code(self.code))
 
     def _assemble(self, cg: Emitter, rest: list[Instruction]) -> Compiled:
-        start, gm = self._graph_call(cg)
+        original = original_code(self.program.instructions, len(prologue(self.code))) if self.output.assumes else []
+        start, gm = self._graph_call(cg, original[:1])
         made = ops.at([*start, *cg.instructions], self.current.position)
-        code = assemble(reachable([*prologue(self.code), *made, *rest]), self.code)
+        code = assemble(reachable([*prologue(self.code), *made, *rest, *original]), self.code)
         trace.artifact("bytecode", self.code.co_qualname, lambda: (self.code, code))
-        return Compiled(code, self.output.guard_list(), gm)
+        return Compiled(code, self.output.guard_list(), gm, self.assumptions)
 
-    def _graph_call(self, cg: Emitter) -> tuple[list[Instruction], torch.fx.GraphModule | None]:
-        """Code that calls the compiled graph and keeps its outputs."""
+    def _graph_call(self, cg: Emitter, original: list[Instruction]) -> tuple[list[Instruction], torch.fx.GraphModule | None]:
+        """Code that calls the compiled graph and keeps its outputs; where its assumptions fail, the original code runs from its start."""
         output = self.output
         if output.is_empty() and not cg.outputs:
             return [], None
@@ -337,15 +340,19 @@ class FrameTranslator(Translator):
         call.prefix = "__minipt2_in"
         stateful = any(node.target is torch._C._set_grad_enabled for node in gm.graph.nodes)
         runner = (run_stateful_graph_maker if stateful else run_graph_maker)(fn)
+        if output.assumes:
+            self.assumptions = assumptions_of(gm.graph, output.inputs)
+            runner = run_assuming_maker(runner, self.assumptions)
         call.prepare_call(lambda: call.load_const(runner))
         for source in sources:
             call.load_source(source)
         call.call(len(sources))
-        if cg.outputs:
-            call.add("STORE_FAST", GRAPH_OUT)
-        else:
-            call.pop()
+        call.add("STORE_FAST", GRAPH_OUT)
         call.clear_temps()
+        if output.assumes:
+            call.instructions += [*ops.load_fast(GRAPH_OUT), *ops.jump_if_none(original[0])]
+        if not cg.outputs:
+            call.add("DELETE_FAST", GRAPH_OUT)
         return call.instructions, gm
 
     def _compile(self, gm: torch.fx.GraphModule, examples: list) -> Callable:

@@ -12,7 +12,8 @@ import torch
 from torch import fx
 
 from .. import shapes
-from ..errors import FixedSize
+from .. import errors
+from ..errors import AssumptionFailed, FixedSize
 from ..shapes.known import symbols_in
 from .dynamic import Dynamism, size_source, stride_source
 from .variables.numbers import SYMBOLIC, NumberVariable
@@ -27,6 +28,7 @@ class FrameSymbols:
     graph: fx.Graph
     dynamism: Dynamism
     _env: "shapes.ShapeEnv | None" = None
+    assumes: bool
 
     @property
     def env(self) -> shapes.ShapeEnv:
@@ -125,6 +127,11 @@ class FrameSymbols:
         fact.node.expect_true()
         self._write_checks(error, message)
 
+    def assume_fact(self, fact: torch.SymBool) -> None:
+        """The same for a fact without which the frame runs as plain Python."""
+        self.assumes = True
+        self.check(fact, AssumptionFailed, None)
+
     def _write_checks(self, error: type[Exception], message: str | None) -> None:
         from ..shapes.symint import AsWritten
 
@@ -140,7 +147,7 @@ class FrameSymbols:
 def checked(fact: bool, error: str, message: str) -> None:
     """A check that captured code makes when it runs."""
     if not fact:
-        raise getattr(builtins, error)(message)
+        raise (getattr(builtins, error, None) or getattr(errors, error))(message)
 
 
 def line_of(frames: tuple) -> str:

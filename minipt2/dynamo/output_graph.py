@@ -13,10 +13,12 @@ import torch
 from torch import fx
 
 from .. import shapes, trace
+from ..assume import ASSUME
 from ..errors import Unsupported
 from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run
 from ..prims.lazy import Graph
 from ..shapes.known import shown_by
+from .assumptions import version_of
 from .dynamic import Dynamism
 from .frame_symbols import FrameSymbols, line_of
 from .guard_kinds import Product
@@ -53,6 +55,7 @@ class OutputGraph(FrameSymbols):
         self.state = GlobalState()
         self.inputs: list[TensorVariable | NumberVariable] = []
         self.checkpoint: int | None = None  # the region of the user's checkpoint that is traced now
+        self.assumes = False  # whether the graph checks what it assumes of data
         self.step = 0  # instructions of the outermost frame so far: names the place of a break in a second attempt
         self.globals_seen: dict[tuple[int, str], Variable] = {}
         self.tx: "Translator" = None  # type: ignore[assignment]  # the innermost translator, for stacks
@@ -147,7 +150,7 @@ class OutputGraph(FrameSymbols):
         with at:
             node = self.graph.placeholder(_node_name(source.name()))
         self._last_placeholder = node
-        node.meta.update(val=fake, static=static, source=source.name(), stack=self.tx.frames() if self.tx else ())
+        node.meta.update(val=fake, version=version_of(fake), static=static, source=source.name(), stack=self.tx.frames() if self.tx else ())
         return node
 
     def fakeify(self, value: torch.Tensor, shape: Any = None, strides: Any = None) -> torch.Tensor:
@@ -229,6 +232,11 @@ class OutputGraph(FrameSymbols):
             if "data is not allocated yet" in str(error):  # what a meta tensor says when C++ reads it
                 unsupported("MP102", f"{_target_name(target)} needs the tensor's data")
             raise Unsupported("MP308", f"{_target_name(target)} failed while tracing: {type(error).__name__}: {error}") from error
+
+    def assume(self, condition: TensorVariable, truth: bool) -> None:
+        """Go on as if ``condition``, a tensor of one element, were ``truth``; the graph checks it."""
+        self.assumes = True
+        self.create_node("call_function", ASSUME, (condition.as_proxy(), truth))
 
     def getitem(self, node: fx.Node, index: int) -> fx.Node:
         """Item ``index`` of a node with several results."""

@@ -347,7 +347,9 @@ class Translator:
         child.fn_source = fn.source
         child.bind(bind_arguments(self, fn, args, kwargs), fn.cells(self))
         if code.co_flags & inspect.CO_GENERATOR:
-            return self.output.side_effects.track_new(GeneratorVariable(child, (fn, args, kwargs)))
+            made = GeneratorVariable(child, (fn, args, kwargs))
+            self.output.scratch("all generators")[made] = None
+            return self.output.side_effects.track_new(made)
         try:
             return child.run()
         except Unsupported as error:

@@ -15,6 +15,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
+from ..assume import ASSUME
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last
 from ..shapes.known import SYMBOLIC, equal_all, likely
 from .borrowed import run_borrowed
@@ -61,6 +62,11 @@ def _at_hand(mode: FakeMode, tensor: FakeTensor) -> FakeTensor:
     with torch._C._DisableTorchDispatch():
         elem = torch.empty_strided(likely(tensor.elem.shape), likely(tensor.elem.stride()), dtype=tensor.dtype, device="meta")
         return FakeTensor(mode, elem, tensor.fake_device).requires_grad_(tensor.requires_grad)
+
+
+@rule(ASSUME)
+def _assume(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> None:
+    """Nothing to know of an operator that is called for what it may raise."""
 
 
 def handler_of(func: OpOverload) -> Rule:

@@ -107,7 +107,7 @@ def meaning(e: Expr) -> tuple[Callable, bool]:
 _FUNCTIONS: dict[type, tuple[Callable, bool]] = {
     sympy.Add: (operator.add, True), sympy.Mul: (operator.mul, True), sympy.Pow: (operator.pow, True), FloorDiv: (operator.floordiv, True),
     Mod: (operator.mod, True), sympy.Max: (torch.sym_max, True), sympy.Min: (torch.sym_min, True), sympy.And: (operator.and_, True),
-    sympy.Or: (operator.or_, True), sympy.Not: (operator.not_, True),
+    sympy.Or: (operator.or_, True), sympy.Not: (operator.not_, False),
 }  # fmt: skip
 _MEANING: dict[type, Callable[[list], Any]] = {
     sympy.Add: sum, sympy.Mul: math.prod, sympy.Pow: lambda a: a[0] ** a[1], FloorDiv: lambda a: a[0] // a[1], Mod: lambda a: a[0] % a[1],

@@ -5,7 +5,7 @@ Upstream: ``LocalGeneratorObjectVariable`` in ``torch/_dynamo/variables/function
 from __future__ import annotations
 
 import types
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Iterable, Iterator, NoReturn
 
 from ...errors import Unsupported
 from ..bytecode import Instruction
@@ -15,6 +15,7 @@ from .exceptions import observed
 
 if TYPE_CHECKING:
     from ..emit import Emitter
+    from ..output_graph import OutputGraph
     from ..translator import Translator
 
 _EVERY_GENERATORS = ("CALL_INTRINSIC_1", "CLEANUP_THROW")
@@ -133,6 +134,26 @@ class GeneratorVariable(Variable):
             self._refuse("a generator that has started cannot be handed to code outside the graph")
         fn, args, kwargs = self.remake
         cg.call_value(fn, args, kwargs)
+
+
+def holds_cleanup(output: "OutputGraph", values: Iterable[Variable]) -> bool:
+    """Whether one of ``values`` is, or holds, a generator made while tracing that has code to run when it is dropped."""
+    wanted = {made for made in output.scratch("all generators") if made.cleans_up()}
+    work, seen = list(values) if wanted else [], set()
+    while work:
+        var = work.pop()
+        if var in wanted:
+            return True
+        if var not in seen:
+            seen.add(var)
+            work += _held(var)
+    return False
+
+
+def _held(var: Variable) -> Iterator[Variable]:
+    """Variables that ``var`` refers to: iterators of iterators do not list all of theirs as children."""
+    for value in (*var.children(), *vars(var).values()):
+        yield from (v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, Variable))
 
 
 def _cleans_up(instr: Instruction) -> bool:

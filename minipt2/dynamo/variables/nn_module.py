@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn.modules import module as nn_module
 
 from ..source import AttrSource, ImportSource, ItemSource, OwnAttrSource
@@ -26,6 +26,13 @@ BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 MODULE_CALL = nn.Module.__call__  # somebody may replace it
 GLOBAL_HOOKS = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks",
                 "_global_backward_pre_hooks")
+
+
+def _only_wraps_call(cls: type, call: Any) -> bool:
+    """Whether ``__call__`` of a class is ``Module.__call__`` in another coat: ``fx.GraphModule`` prints its code where a call fails."""
+    wrapped = cls.__dict__.get("_wrapped_call")
+    return issubclass(cls, fx.GraphModule) and wrapped is not None and wrapped.cls_call is None and (
+        getattr(call, "__module__", None) == fx.GraphModule.__module__) and lookup(cls.__mro__[1], "__call__") is MODULE_CALL
 
 
 class NNModuleVariable(UserObjectVariable):
@@ -120,11 +127,12 @@ class NNModuleVariable(UserObjectVariable):
 
     # -- calls -----------------------------------------------------------------------------------------------------
     def call(self, tx, args, kwargs):
-        if lookup(self.cls, "__call__") is not MODULE_CALL:
+        own_call = lookup(self.cls, "__call__")
+        if own_call is not MODULE_CALL and not _only_wraps_call(self.cls, own_call):
             return super().call(tx, args, kwargs)
         if isinstance(self.real, torch.jit.ScriptModule):
             unsupported("MP309", f"call of a scripted module {self.describe()}", "compile the original module instead")
-        class_member(tx, self.cls, "__call__", MODULE_CALL)
+        class_member(tx, self.cls, "__call__", own_call)
         guard_no_global_hooks(tx)
         if self._has_hooks(tx):
             return self._call_with_hooks(tx, args, kwargs)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 
 from ... import shapes
+from ..assumptions import expected_truth
 from .base import NotConstant, Variable, open_questions, unsupported
 from .constant import ConstantVariable
 from .containers import BINARY_DUNDERS, BoundMethodVariable, fold
@@ -67,9 +68,14 @@ class NumberVariable(Variable):
         return bool(self.value) if isinstance(self.value, torch.SymBool) and not depends_on_data(self.value) else self.value
 
     def truth(self, tx: "Translator") -> bool:
+        fact = self.value if isinstance(self.value, torch.SymBool) else self.value != 0
         try:
-            return bool(self.value if isinstance(self.value, torch.SymBool) else self.value != 0)
+            return bool(fact)
         except shapes.UnknownSize as error:
+            expected = expected_truth(tx)
+            if expected is not None:
+                tx.output.assume_fact(fact if expected else torch.sym_not(fact))
+                return expected
             unsupported("MP101", f"a branch on {error.fact}, which depends on a tensor's data")
 
     def fixed(self) -> ConstantVariable:

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from ...shapes.known import symbolic
+from ..assumptions import expected_truth
 from ..source import AnswerSource, AttrSource, TorchGlobalSource
 from .base import Variable, unsupported
 from .constant import ConstantVariable
@@ -143,6 +144,8 @@ class TensorVariable(Variable):
             if name in OPEN_FACTS and self.source is not None:
                 tx.output.guard(AnswerSource(AttrSource(self.source, name)), "CONST", getattr(self.value, name)())
             return tx.wrap_constant(getattr(self.value, name)(*values, **keywords))
+        if name == "new" and len(args) == 1 and issubclass(args[0].python_type(), torch.Size):  # any other tuple would be data
+            return self.call_method(tx, "new_empty", args, kwargs)
         if name == "type" and not args and not kwargs:
             return tx.constant(self.value.type())
         if name == "requires_grad_":
@@ -229,6 +232,10 @@ class TensorVariable(Variable):
         known = known_truth(self.node)
         if known is not None:
             return known
+        expected = expected_truth(tx)
+        if expected is not None and not symbolic(self.value.shape) and self.value.numel() == 1:
+            tx.output.assume(self, expected)
+            return expected
         unsupported(
             "MP101", f"data-dependent branch on {self.describe()}",
             "use torch.where, or compute the condition outside the compiled code",

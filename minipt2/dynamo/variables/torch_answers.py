@@ -12,6 +12,7 @@ from typing import Any, Callable
 import torch
 
 from ...errors import Unsupported
+from ...shapes.known import symbolic
 from ..marks import mark_dynamic, mark_static
 from ..source import AnswerSource, TorchGlobalSource
 from .base import Variable, unsupported
@@ -160,10 +161,18 @@ def _text(tx, message: Variable | None) -> str | None:
     return str(known[0]) if known else None
 
 
+def _assumed(tx, condition: TensorVariable, what: str) -> Variable:
+    """A check that raises where ``condition``, a tensor, is not true."""
+    if not tx.output.dynamism.assumes or symbolic(condition.value.shape) or condition.value.numel() != 1:
+        unsupported("MP101", what, "use torch._assert_async")
+    tx.output.assume(condition, True)
+    return none()
+
+
 def _check(error: type[Exception]) -> Callable:
     def handler(tx, cond, message=None):
         if isinstance(cond, TensorVariable):
-            unsupported("MP101", "a check on tensor data", "use torch._assert_async")
+            return _assumed(tx, cond, "a check on tensor data")
         if isinstance(cond, NumberVariable) and isinstance(cond.value, torch.SymBool) and is_open(cond.value):
             tx.output.check(cond.value, error, _text(tx, message))
             return none()
@@ -198,7 +207,7 @@ def _check_with(tx, *args, **kwargs):
 @handles(*named("_assert"))
 def _assert(tx, condition, message=None):
     if isinstance(condition, TensorVariable):
-        unsupported("MP101", "an assertion on tensor data", "use torch._assert_async")
+        return _assumed(tx, condition, "an assertion on tensor data")
     if not condition.truth(tx):
         raise observed(AssertionError, message if message is not None else const(""))
     return none()

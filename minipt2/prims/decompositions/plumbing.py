@@ -54,12 +54,12 @@ def new_zeros_like(x: Value, other: Value, *, self_num_batch_dims: int = 0) -> V
     return p.full((*x.shape[:self_num_batch_dims], *other.shape), 0.0, other.dtype, other.device)
 
 
-@rule("_is_all_true", library=True)
+@rule("_is_all_true")
 def is_all_true(x: Value) -> Value:
     return p.all(x, tuple(range(x.ndim)), False)
 
 
-@rule("_is_any_true", library=True)
+@rule("_is_any_true")
 def is_any_true(x: Value) -> Value:
     return p.any(x, tuple(range(x.ndim)), False)
 
