@@ -23,6 +23,7 @@ from .emit import GRAPH_OUT, Emitter
 from .modes import preserved
 from .output_graph import OutputGraph
 from .resume import continuation, is_resume_code, live_names, prologue, puts_stack_back, reachable
+from .stack_effect import split_null, stack_after
 from .translator import NULL, Translator
 from .variables.base import ObservedException, Variable
 from .variables.functions import CellVariable, ContextExitVariable
@@ -293,9 +294,9 @@ class FrameTranslator(Translator):
         """The instruction with its exception handlers, and a continuation for each way out of it."""
         body, new = clone(self.program.instructions)
         copy = new[instr]
-        head = [copy, *_split_null(copy)]
+        head = [copy, *split_null(copy)]
         before = [var is NULL for var in self.stack]
-        after = _stack_after(instr, before, jump=False)
+        after = stack_after(instr, before, jump=False)
         if instr.op not in ("RAISE_VARARGS", "RERAISE", "RETURN_VALUE"):
             head += self._continue(at + 1, after)
         tail: list[Instruction] = []
@@ -303,7 +304,7 @@ class FrameTranslator(Translator):
             target = self.program.index[instr.target]
             label = ops.end_for() if instr.op == "FOR_ITER" else ops.label()
             copy.target = label
-            tail = [label, *self._continue(target, _stack_after(instr, before, jump=True))]
+            tail = [label, *self._continue(target, stack_after(instr, before, jump=True))]
         if copy.handler is None:
             return [*head, *tail]
         place = body.index(copy)
@@ -375,31 +376,3 @@ def _in_place(name: str, var: Variable) -> bool:
     from .source import LocalSource
 
     return isinstance(var.source, LocalSource) and var.source.local == name
-
-
-def _split_null(instr: Instruction) -> list[Instruction]:
-    """Make an instruction that may push a NULL or not push one that surely does: returns what comes after it."""
-    if instr.op == "LOAD_METHOD":
-        instr.op = "LOAD_ATTR"
-    elif instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and instr.flag & 1:
-        instr.flag &= ~1
-    else:
-        return []
-    return [*ops.push_null(), *(ops.swap(2) if _null_first() else [])]
-
-
-def _null_first() -> bool:
-    from .bytecode.decode import DIALECT
-
-    return DIALECT.null_first
-
-
-def _stack_after(instr: Instruction, nulls: list[bool], jump: bool) -> list[bool]:
-    """Which slots of the stack are NULL after the instruction."""
-    from .stack_effect import effect
-
-    popped, pushed = effect(instr, jump)
-    below = nulls[: len(nulls) - popped]
-    if instr.op == "LOAD_METHOD" or (instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and instr.flag & 1):
-        return [*below, *((True, False) if _null_first() else (False, True))]
-    return below + [False] * pushed

@@ -1,9 +1,10 @@
-"""How many values an instruction takes from the stack and puts on it, for the ones that a graph can break at."""
+"""How many values an instruction takes from the stack and puts on it, for the ones that a graph can break at, and which of them are NULL."""
 from __future__ import annotations
 
 from typing import Callable
 
-from .bytecode import Instruction
+from .bytecode import Instruction, ops
+from .bytecode.decode import DIALECT
 
 _FIXED: dict[str, tuple[int, int]] = {
     "BINARY_OP": (2, 1), "BINARY_SUBSCR": (2, 1), "COMPARE_OP": (2, 1), "IS_OP": (2, 1), "CONTAINS_OP": (2, 1),
@@ -45,3 +46,27 @@ def effect(instr: Instruction, jump: bool) -> tuple[int, int]:
     if op == "SEND":
         return (2, 1) if jump and instr.target.op != "END_SEND" else (1, 1)
     return _FIXED[op]
+
+
+def split_null(instr: Instruction) -> list[Instruction]:
+    """Make an instruction that may push a NULL or not push one that surely does: returns what comes after it."""
+    if instr.op == "LOAD_METHOD":
+        instr.op = "LOAD_ATTR"
+    elif instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and instr.flag & 1:
+        instr.flag &= ~1
+    else:
+        return []
+    return [*ops.push_null(), *(ops.swap(2) if _null_first() else [])]
+
+
+def _null_first() -> bool:
+    return DIALECT.null_first
+
+
+def stack_after(instr: Instruction, nulls: list[bool], jump: bool) -> list[bool]:
+    """Which slots of the stack are NULL after the instruction."""
+    popped, pushed = effect(instr, jump)
+    below = nulls[: len(nulls) - popped]
+    if instr.op == "LOAD_METHOD" or (instr.op in ("LOAD_GLOBAL", "LOAD_SUPER_ATTR") and instr.flag & 1):
+        return [*below, *((True, False) if _null_first() else (False, True))]
+    return below + [False] * pushed
