@@ -286,6 +286,15 @@ def _masking(a: _Attention) -> fx.Node | None:
     return a.bias if a.bias is not None else a.filled
 
 
+def _undefined(call: Callable[..., fx.Node], a: _Attention, unseen: fx.Node, copies: dict[fx.Node, fx.Node]) -> Any:
+    """NaN; with gradients in a form that gives NaN to the values' too, as eager does for the values of every head that has such a query."""
+    if not _value(a.v).requires_grad:
+        return math.nan
+    heads = call("any", unseen, dim=-2, keepdim=True) if _value(a.filled).ndim > 1 else unseen
+    factor = call("type_as", call(torch.where, heads, math.nan, 0.0), copies[a.v])
+    return call(torch.mul, call("mean", copies[a.v], -2, keepdim=True), factor)
+
+
 def _mask(call: Callable[..., fx.Node], a: _Attention, copies: dict[fx.Node, fx.Node]) -> tuple[Any, Any, Any]:
     """The operator's mask; which queries see no key, and what softmax gives them (the operator gives 0): the mean of the values where
     the scores are replaced by one number, NaN where that is -inf."""
@@ -293,7 +302,8 @@ def _mask(call: Callable[..., fx.Node], a: _Attention, copies: dict[fx.Node, fx.
         hidden = copies[a.filled]
         kept = call(torch.logical_not, hidden)
         mask, hidden = (hidden, kept) if a.negated else (kept, hidden)
-        return mask, call("all", hidden, dim=-1, keepdim=True), math.nan if a.fill == -math.inf else call("mean", copies[a.v], -2, keepdim=True)
+        unseen = call("all", hidden, dim=-1, keepdim=True)
+        return mask, unseen, _undefined(call, a, unseen, copies) if a.fill == -math.inf else call("mean", copies[a.v], -2, keepdim=True)
     if a.bias is None:
         return None, None, None
     mask = call("contiguous", copies[a.bias]) if _expanded(a.bias) else copies[a.bias]

@@ -144,3 +144,22 @@ def test_masks_expanded_along_their_rows_are_laid_out():
     minipt2.reset()
     minipt2.compile(operator)(q, k, v, seen)
     assert minipt2.counters()["kernels"] <= 3
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 5, 5), (2, 1, 5, 5), (5, 5), (2, 1, 1, 5), (5,)])
+def test_gradients_of_a_query_that_sees_no_key(shape):
+    """Softmax over nothing is NaN, and so are in eager the gradients of the values in that head, whatever the loss reads."""
+    def attend(q, k, v, hidden):
+        return torch.softmax((q @ k.transpose(-2, -1)).masked_fill(hidden, -math.inf), -1) @ v
+
+    hidden = torch.zeros(shape, dtype=torch.bool)
+    hidden.view(-1, 5)[-1] = True
+    found = []
+    for run in (attend, minipt2.compile(attend)):
+        torch.manual_seed(0)
+        q, k, v = (torch.randn(2, 2, 5, 8, requires_grad=True) for _ in range(3))
+        out = run(q, k, v, hidden)
+        out[:, :, :4].sum().backward()
+        found.append((out.detach(), q.grad, k.grad, v.grad))
+    torch.testing.assert_close(found[1], found[0], equal_nan=True, rtol=1e-5, atol=1e-5)
+    assert found[0][3].isnan().any()
