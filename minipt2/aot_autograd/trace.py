@@ -388,6 +388,8 @@ def trace_joint(fn: Callable, primals: Sequence[Any], *, metas: Sequence[dict] |
             outputs = [tracer.fake(o) for o in pytree.tree_leaves(run(*inputs))]
     finally:
         torch.clear_autocast_cache()
+    for view in (o for o in outputs if isinstance(o, torch.Tensor) and o._is_view()):
+        view.grad_fn  # raises where autograd forbids to use it: a view made under no_grad of what was then written; eager's tensor says so, ours could not
     if choose is not None:
         outputs = choose(tracer, outputs)
     unique = {id(o): o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad}

@@ -263,6 +263,18 @@ def _batch_norm(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> 
     return out, mean, rstd
 
 
+@rule(aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit.no_stats)
+def _batch_norm_variants(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
+    """As ``native_batch_norm``, whose meta kernel alone knows the statistics' dtype; the first returns the running statistics too."""
+    if kwargs:
+        return _meta(mode, func, args, kwargs)
+    if func is aten._native_batch_norm_legit.no_stats:
+        return _batch_norm(mode, aten.native_batch_norm.default, (*args[:3], None, None, *args[3:]), {})
+    with mode:
+        written = tuple(map(torch.empty_like, args[3:5]))
+    return (*_batch_norm(mode, aten.native_batch_norm.default, args, {}), *written)
+
+
 @rule(aten._batch_norm_with_update.default, aten._batch_norm_with_update_functional.default, aten._batch_norm_no_update.default)
 def _batch_norm_with_workspace(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> tuple:
     """On a CPU the workspace is empty, and all else as ``native_batch_norm`` has it."""
