@@ -13,6 +13,7 @@ from torch import fx
 
 from ..errors import BackendError, InvalidArgument
 from ..fake import for_strangers
+from .each_size import for_each_size, has_symbols
 
 Backend = Callable[..., Callable[..., Any]]
 GROUP = "minipt2.backends"
@@ -55,13 +56,22 @@ def lookup(backend: str | Backend) -> Backend:
 
 
 def with_familiar_inputs(backend: Backend) -> Backend:
-    """``backend``; one from outside gets example inputs of the class that ``torch.compile`` would give it, and what it returns is checked."""
+    """``backend``; one from outside gets example inputs of the class that ``torch.compile`` would give it, and what it returns is checked.
+
+    One that fails where sizes are symbols gets a graph for each tuple of sizes instead.
+    """
     if getattr(backend, "__module__", "").startswith(f"{__name__.partition('.')[0]}."):
         return backend
 
     @functools.wraps(backend)
     def call(gm: fx.GraphModule, example_inputs: list[torch.Tensor], **options: Any) -> Callable[..., Any]:
-        return _checked(backend(gm, [for_strangers(example) for example in example_inputs], **options), gm)
+        compile = lambda gm, inputs: _checked(backend(gm, [for_strangers(example) for example in inputs], **options), gm)  # noqa: E731
+        if not has_symbols(example_inputs):
+            return compile(gm, example_inputs)
+        try:
+            return compile(gm, example_inputs)
+        except Exception as error:
+            return for_each_size(compile, gm, error)
     return call
 
 
