@@ -12,7 +12,7 @@ from typing import Any, Sequence
 import torch
 
 from ..exercise import exercise
-from ..shapes.known import at_least, memo, positive, same, same_all, symbolic
+from ..shapes.known import at_least, known, memo, positive, same, same_all, symbolic
 from ..shapes.layouts import channels_last, dense
 
 Shape = tuple[int, ...]
@@ -242,13 +242,15 @@ def sliced_shape(starts: Sequence[int], ends: Sequence[int], steps: Sequence[int
 def slice_bounds(size: int, start: int | None, end: int | None) -> tuple[int, int]:
     """Python's slice of positive step in a dimension of ``size``: first and last element, 0 <= start <= end <= size.
 
-    Of symbols it is decided where they lie: results stay sums, which ``min`` and ``max`` would not.
+    Of symbols it is decided where they lie: results stay sums, which ``min`` and ``max`` would not. Of those that depend on data it cannot be.
     """
     if not symbolic((size, start, end)):
         start, end, _ = slice(start, end).indices(size)
         return start, max(start, end)
     start, end = _bound(start, 0, size), _bound(end, size, size)
-    return start, end if at_least(end, start) else start
+    if known(end >= start):
+        return start, end
+    return start, torch.sym_max(start, end) if _depends_on_data(start, end) else end if at_least(end, start) else start
 
 
 def _bound(at: Any, default: Any, size: Any) -> Any:
@@ -256,10 +258,25 @@ def _bound(at: Any, default: Any, size: Any) -> Any:
         return default
     if at.__class__ is int and at >= 2**62:
         return size
+    if _depends_on_data(at, size):
+        return _clamped(at, size)
     if at < 0:
         at = at + size
         return at if at_least(at, 0) else 0
     return at if at_least(size, at) else size
+
+
+def _depends_on_data(*numbers: Any) -> bool:
+    return any(isinstance(n, torch.SymInt) and n.node.hint is None for n in numbers)
+
+
+def _clamped(at: Any, size: Any) -> Any:
+    """``at``, counted from the end where it is negative, between 0 and ``size``: as one expression."""
+    if known(at >= 0):
+        return at if known(at <= size) else torch.sym_min(at, size)
+    at = at if known(at <= size) else torch.sym_min(at, size)
+    at = at if known(at >= -size) else torch.sym_max(at, -size)
+    return at + size - size * ((at + size + 1) // (size + 1))  # the quotient is 0 where at is negative, else 1
 
 
 def split_sizes(total: Any, size: Any) -> list[Any]:

@@ -281,3 +281,23 @@ def test_shuffled_channels_keep_the_memory_format():
         with mode:
             fake = torch.channel_shuffle(fake, 3)
         assert fake.stride() == torch.channel_shuffle(x, 3).stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("running", [None, torch.float32, "same"])
+@pytest.mark.parametrize("training", [True, False])
+def test_statistics_of_batch_norm_have_eager_s_dtype(dtype, running, training):
+    """In all forms of the operator: half parameters keep half statistics on a CPU."""
+    x = torch.randn(4, 3, 5).to(dtype)
+    wide = dtype if running == "same" else torch.float32
+    weight, statistics = torch.ones(3, dtype=wide), [torch.zeros(3, dtype=wide), torch.ones(3, dtype=wide)]
+    calls = [(aten._native_batch_norm_legit.no_stats, (x, weight, weight, True, 0.1, 1e-5))]
+    if running is not None:
+        calls = [(op, (x, weight, weight, *statistics, training, 0.1, 1e-5))
+                 for op in (aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit_functional.default)]
+    for op, args in calls:
+        mode = FakeMode()
+        fakes = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
+        with mode:
+            found = op(*fakes)
+        assert [(f.dtype, tuple(f.shape)) for f in found] == [(e.dtype, tuple(e.shape)) for e in op(*args)]

@@ -82,6 +82,17 @@ def one_hot(tx, tensor, num_classes=None):
     return tx.output.call(tx, torch.nn.functional.one_hot, [tensor, given], {})
 
 
+@handles(torch.tensor_split)
+def tensor_split(tx, input, *places, **named):  # noqa: A002
+    """Places in a tensor are read one by one; how many parts there are is in its shape. (A number of parts in a tensor is data: a break.)"""
+    names = [n for n in ("tensor_indices_or_sections", "indices", "sections", "indices_or_sections") if n in named]
+    at = places[0] if places else named[names[0]] if names else None
+    if isinstance(at, TensorVariable) and at.value.dim() == 1 and at.value.dtype is torch.int64 and at.value.device.type == "cpu":
+        rest = [*places[1:], *[v for k, v in named.items() if k == "dim"]]
+        return tx.output.call(tx, torch.tensor_split, [input, at.call_method(tx, "tolist", [], {}), *rest], {})
+    return tx.output.call(tx, torch.tensor_split, [input, *places], named)
+
+
 def _of_numbers(function):
     """C++ makes tensors of plain numbers only; of symbolic ones they are made here, of the dtype that eager gives them."""
 

@@ -134,7 +134,7 @@ class TensorVariable(Variable):
             return self._numbers(tx)
         if name in DATA_METHODS:
             unsupported("MP102", f"Tensor.{name}() needs the tensor's data", "keep values in tensors, or move this call out of the compiled code")
-        if name in ("equal", "allclose"):
+        if name in ("equal", "allclose", "tensor_split"):
             return tx.wrap_constant(getattr(torch, name)).call(tx, [self, *args], kwargs)
         if name in BREAKING_METHODS:
             unsupported("MP301", f"Tensor.{name}() cannot be part of a graph")

@@ -5,7 +5,7 @@ from typing import Any, Sequence
 
 import torch
 
-from ...shapes.known import same_all
+from ...shapes.known import same, same_all
 from .. import ops as p
 from ..core import Value
 from ..meta import broadcast_shapes, slice_bounds, sliced_shape, wrap_dim
@@ -186,7 +186,7 @@ def _place(x: Value, shape: Sequence[int], dim: int, start: int, step: int) -> V
 def slice_backward(grad: Value, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Value:
     dim = wrap_dim(dim, grad.ndim)
     start, end = slice_bounds(input_sizes[dim], start, end)
-    if grad.numel() == 0:
+    if any(same(n, 0) for n in grad.shape):
         return p.full(tuple(input_sizes), number(0, grad.dtype), grad.dtype, grad.device)
     return _place(grad, input_sizes, dim, start, step)
 
