@@ -230,7 +230,9 @@ class Tracer(TorchDispatchMode):
         return run(fn, args, kwargs, lambda: self._forget_after(last))
 
     def _forget_after(self, last: fx.Node | None) -> None:
-        """Take back what has been recorded since ``last``; elements of earlier results that were first read since then are unread again."""
+        """Take back what has been recorded since ``last``: elements of earlier results that were first read since then are unread again, weights
+        that autocast has cast since then, and would hand out again, are forgotten."""
+        torch.clear_autocast_cache()
         gone: dict[fx.Node, Any] = {}
         while (node := next(iter(reversed(self.graph.nodes)), None)) is not last:
             gone[node] = node.args if node.target is operator.getitem else None

@@ -39,6 +39,10 @@ class Arena:
         self.base, self.nbytes = self.storage.data_ptr(), nbytes
 
 
+KEPT = 1 << 24
+"""Bytes that an arena on a GPU keeps between calls; what is larger goes back to torch's allocator, which other tensors share."""
+
+
 class ArenaPool:
     """Arenas of ``device`` not in use. All graphs of a process share them: a forward and a backward graph never hold one each between calls.
 
@@ -62,8 +66,11 @@ class ArenaPool:
         return arena
 
     def give(self, arena: Arena) -> None:
-        if not self.recording:
-            self.free[arena.stream].append(arena)
+        if self.recording:
+            return
+        if arena.nbytes > KEPT and self.device != "cpu":
+            arena.grow(0)
+        self.free[arena.stream].append(arena)
 
     @contextlib.contextmanager
     def for_recording(self) -> Iterator[None]:

@@ -172,6 +172,23 @@ def test_what_an_attempt_read_first_can_be_read_after_it_is_taken_back():
     assert len(attempts) == 2
 
 
+def test_a_weight_that_autocast_cast_for_an_attempt_is_cast_again():
+    attempts = []
+
+    def refused_at_first(x, w):
+        attempts.append(F.linear(x, w))
+        if len(attempts) == 1:
+            raise RuntimeError("Cannot call sizes() on tensor with symbolic sizes/strides")
+        return attempts[-1]
+    captured = Symbolic(lambda x, w: x, [torch.randn(4, 6), torch.randn(5, 6, requires_grad=True)], {0: (0,)})
+    value, = (n for n in captured.graph.graph.nodes if n.target == captured._flat)
+    value.target = lambda *args: (refused_at_first(*args),)
+    with torch.autocast("cpu", torch.bfloat16):
+        run = aot_eager(captured.graph, captured.inputs)
+        x, w = torch.randn(5, 6), torch.randn(5, 6, requires_grad=True)
+        torch.testing.assert_close(run(*captured.arguments(x, w))[0], F.linear(x, w))
+
+
 def test_the_choice_of_attention_is_that_of_the_sizes_at_hand():
     captured = Symbolic(lambda x: x, [torch.randn(2, 4, 8, 16)])
     q = captured.inputs[-1]

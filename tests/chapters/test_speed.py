@@ -21,7 +21,7 @@ from minipt2.aot_autograd import aot_compile
 from minipt2.aot_autograd.compile import run_eagerly
 from minipt2.config import config
 from minipt2.course import programs
-from minipt2.inductor.codegen import c_openmp_ops, wrapper
+from minipt2.inductor.codegen import c_openmp_ops, runs
 from minipt2.prims import decompositions
 from minipt2.report import measure
 
@@ -144,12 +144,12 @@ def naive_text() -> Iterator[None]:
 @contextlib.contextmanager
 def kernel_by_kernel() -> Iterator[None]:
     """Every kernel is called from Python on its own meanwhile."""
-    before, wrapper.MOST_POINTERS = wrapper.MOST_POINTERS, -1
+    before, runs.MOST_POINTERS = runs.MOST_POINTERS, -1
     try:
         with config.patch(disk_cache=False):
             yield
     finally:
-        wrapper.MOST_POINTERS = before
+        runs.MOST_POINTERS = before
 
 
 def first_step_under(how: Callable, side: Callable) -> Callable:

@@ -21,9 +21,7 @@ from ..sizes import tidy
 from .c_openmp_plan import largest
 from .extern import argument_text, arguments_text, out_names, target_name, target_text
 from .product_calls import FUNCTION, TYPE, ProductCall
-
-MOST_POINTERS = 200
-"""Pointers of one C function (ctypes passes at most 1024)."""
+from .runs import Run, in_runs
 
 HEADER = '''"""{title}
 
@@ -61,15 +59,6 @@ def number_text(n: Any) -> str:
     return str(n) if isinstance(n, int) else python(tidy(n)) if n.is_integer and not n.is_Integer else str(int(n))
 
 
-@dataclass
-class _Run:
-    """Consecutive kernels, called through one C function."""
-
-    steps: list[int]
-    kernels: list[Any]
-    pointers: list[str] = field(default_factory=list)
-
-
 class Writer:
     """Writes the module of one schedule. Buffers are of four sorts: inputs, constants, in the arena, and tensors of their own."""
 
@@ -97,7 +86,7 @@ class Writer:
         self.named = {str(s): s for s in (*self.program.symbols, *self.program.derived)}
 
     def write(self) -> WrapperSource:
-        units = self.units()
+        units = in_runs(self.schedule, self.kernels, self.products)
         self.last_use = self.lifetimes(units)
         begun = None
         for k, unit in enumerate(units):
@@ -113,36 +102,17 @@ class Writer:
             self.allocate(name)  # those that nothing writes: empty tensors
         return WrapperSource(self.module(), "\n".join([TYPE] * bool(self.products) + self.c) + "\n", self.objects)
 
-    # -------------------------------------------------------------- order and lifetimes
-    def units(self) -> list[_Run | Extern]:
-        """Steps with consecutive kernels joined."""
-        units: list[_Run | Extern] = []
-        kernels = iter(self.kernels)
-        for i, step in enumerate(self.schedule.steps):
-            if isinstance(step, Extern) and step.name not in self.products:
-                if step.target != "alloc":
-                    units.append(step)
-                continue
-            spec = self.products[step.name] if isinstance(step, Extern) else next(kernels)
-            pointers = [a for a in spec.args if not self.in_arena(a)]
-            last = units[-1] if units and isinstance(units[-1], _Run) else None
-            if last is None or len({*last.pointers, *pointers}) > MOST_POINTERS:
-                units.append(last := _Run([], []))
-            last.steps.append(i)
-            last.kernels.append(spec)
-            last.pointers += [p for p in dict.fromkeys(pointers) if p not in last.pointers]
-        return units
-
-    def uses(self, unit: _Run | Extern) -> set[str]:
-        return set(unit.pointers) if isinstance(unit, _Run) else unit.reads() | unit.writes()
+    # -------------------------------------------------------------- lifetimes
+    def uses(self, unit: Run | Extern) -> set[str]:
+        return set(unit.pointers) if isinstance(unit, Run) else unit.reads() | unit.writes()
 
     def writes_input(self, unit: Any) -> bool:
         """Whether a unit or step writes into memory of the caller's."""
-        steps = [self.schedule.steps[i] for i in unit.steps] if isinstance(unit, _Run) else [unit]
+        steps = [self.schedule.steps[i] for i in unit.steps] if isinstance(unit, Run) else [unit]
         return any(name in self.inputs for step in steps for name in step.writes())
 
     @exercise("6.5")
-    def lifetimes(self, units: Sequence[_Run | Extern]) -> dict[str, int]:
+    def lifetimes(self, units: Sequence[Run | Extern]) -> dict[str, int]:
         """Last unit that touches each tensor the module holds in a variable (-1: none does); outputs, constants and the arena's stay."""
         # >>> 6.5
         last: dict[str, int] = {b.name: -1 for b in self.program.inputs}
@@ -177,7 +147,7 @@ class Writer:
         self.body.append(f"{name} = empty({numbers(layout.sizes)}, {numbers(layout.strides)}, dtype={layout.dtype}, device={str(layout.device)!r})")
         # <<< 6.5
 
-    def run(self, run: _Run, k: int) -> None:
+    def run(self, run: Run, k: int) -> None:
         for name in run.pointers:
             self.allocate(name)
         uses_arena = any(self.in_arena(a) for spec in run.kernels for a in spec.args) or any(getattr(spec, "work", None) for spec in run.kernels)
@@ -187,10 +157,10 @@ class Writer:
         pointers += ["products"] * self.has_products(run)
         self.call(run, k, uses_arena, pointers + [f"{n}.data_ptr()" for n in run.pointers])
 
-    def has_products(self, run: _Run) -> bool:
+    def has_products(self, run: Run) -> bool:
         return any(isinstance(spec, ProductCall) for spec in run.kernels)
 
-    def call(self, run: _Run, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
+    def call(self, run: Run, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
         """The function that calls the kernels of ``run``, and the line that calls it."""
         names = {name: f"p{i}" for i, name in enumerate(run.pointers)}
         arena = ["char *A", *["const int64_t *O"] * self.symbolic] if uses_arena else []

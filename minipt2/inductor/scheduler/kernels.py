@@ -4,6 +4,7 @@ Upstream: ``torch._inductor.scheduler.FusedSchedulerNode`` and ``GraphLowering.c
 """
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -84,6 +85,8 @@ class Schedule:
     plan: dict[str, Any] = field(default_factory=dict)
     arena_bytes: int = 0
     inplace: dict[str, str] = field(default_factory=dict)
+    alone_from: float = math.inf
+    """Bytes (a guess where sizes are symbols) from which an intermediate is left out of ``plan``: a tensor of its own."""
     moves: list[tuple[str, int, Any]] = field(default_factory=list)
     """With symbolic sizes: ("take" or "give", number of the slot, bytes), in order. Slots of ``plan`` then have their numbers for offsets."""
 

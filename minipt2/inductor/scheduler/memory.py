@@ -4,12 +4,13 @@ Upstream: ``torch._inductor.codegen.memory_planning`` and ``scheduler``'s in-pla
 """
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ...exercise import exercise
 from ..arena import MemoryMap, Slot, rounded
 from ..ir import Extern, Input, Layout
-from ..sizes import nonnegative, tidy
+from ..sizes import hint, nonnegative, tidy
 from .kernels import Kernel, Schedule
 
 _MAY_RETURN_INPUT = frozenset("contiguous reshape flatten to type_as expand_as view_as broadcast_to".split())
@@ -19,7 +20,8 @@ _MAY_RETURN_INPUT = frozenset("contiguous reshape flatten to type_as expand_as v
 def plan_memory(s: Schedule) -> dict[str, Slot]:
     """Slots for the intermediates of ``s``. Buffers alive at the same time never overlap, except a result written in place (``s.inplace``).
 
-    Left out: graph outputs, results of extern calls that allocate themselves, and whatever such a call may return a view of.
+    Left out: graph outputs, results of extern calls that allocate themselves, whatever such a call may return a view of, and what is as large as
+    ``s.alone_from``.
     Where sizes are symbols, slots have numbers for offsets, and ``s.moves`` says what is taken and given back in which order.
     """
     # >>> 5.5
@@ -97,7 +99,11 @@ def _plannable(s: Schedule) -> set[str]:
             if _may_alias(step):
                 named -= step.reads()
     given = {b.name for b in (*s.program.inputs, *s.program.constants)}
-    return named - outputs - given
+    return {n for n in named - outputs - given if not _alone(s, s.layouts[n])}
+
+
+def _alone(s: Schedule, layout: Layout) -> bool:
+    return s.alone_from != math.inf and layout.offset == 0 and hint(storage_bytes(layout)) >= s.alone_from
 
 
 def _may_alias(step: Extern) -> bool:

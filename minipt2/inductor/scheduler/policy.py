@@ -4,6 +4,7 @@ Upstream: ``torch._inductor.choices.InductorChoices`` and the reduction heuristi
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Callable
 
@@ -18,10 +19,12 @@ SHORT_COLUMN, TALL_COLUMN, COLUMN_TILE = 256, 4096, 32
 @dataclass(frozen=True)
 class Policy:
     """``rewalk(rows, length, contiguous)``: why a kernel should not walk ``length`` reduced elements of ``rows`` results a second time,
-    empty if it should; ``contiguous``: along the reduced elements. ``welford``: mean and variance are one reduction to the code generator."""
+    empty if it should; ``contiguous``: along the reduced elements. ``welford``: mean and variance are one reduction to the code generator.
+    ``alone_from``: bytes from which an intermediate is a tensor of its own, allocated and freed when its time is, and not a part of the arena."""
 
     rewalk: Callable[[float, float, bool], str]
     welford: bool = False
+    alone_from: float = math.inf
 
 
 def _cpu(rows: float, length: float, contiguous: bool) -> str:
@@ -40,4 +43,6 @@ def _gpu(rows: float, length: float, contiguous: bool) -> str:
 
 
 CPU = Policy(_cpu)
-GPU = Policy(_gpu, welford=True)
+GPU = Policy(_gpu, welford=True, alone_from=1 << 22)
+"""A call holds its arena from end to end, which beside all that was saved for a backward would double the peak; the device's allocator hands large
+blocks out in less time than a kernel takes to fill them."""

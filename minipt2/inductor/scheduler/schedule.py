@@ -4,7 +4,6 @@ dead code -> nodes with affine indices -> cheap ones inlined -> dependencies -> 
 """
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections import Counter, defaultdict
 from typing import Any, Collection
@@ -12,14 +11,15 @@ from typing import Any, Collection
 from ... import trace
 from ...config import config
 from ..ir import Computed, Extern, Program
-from ..sizes import use
+from ..sizes import hint, use
 from .beside import side_by_side
 from .contraction import Contraction
 from .flat import flatten
 from .fusion import Group, fuse
 from .graph import Order, dependencies, live_steps
 from .kernels import Kernel, Schedule
-from .memory import plan_memory
+from .late import late_order
+from .memory import plan_memory, storage_bytes
 from .nodes import make_node
 from .policy import CPU, Policy
 from .recompute import inline_cheap, recompute
@@ -56,20 +56,20 @@ def _schedule(program: Program, policy: Policy, choose: Choose | None) -> Schedu
     if choose is not None:
         groups, templates = Contractor(program, steps, graph, fresh, policy, buffers).contract(groups, removed, choose)
         removed = _removed(_kept(program, steps, {c.extern.name for c, _ in templates.values()}), groups)
-    ordered = _steps(graph, steps, groups, removed, templates)
-    result = Schedule(program, ordered, buffers, removed)
+    ordered = _steps(program, graph, steps, groups, removed, templates)
+    result = Schedule(program, ordered, buffers, removed, alone_from=policy.alone_from)
     result.plan = plan_memory(result)
     result.frees = _frees(result)
     trace.artifact("scheduler", program.name, lambda: result)
     return result
 
 
-def _steps(graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str],
+def _steps(program: Program, graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str],
            templates: dict[int, tuple[Contraction, Any]]) -> list[Kernel | Extern]:
     """Groups as kernels and extern calls, in order; what turned out to make nothing is left out."""
     fused = {g.unit: g for g in groups}
     ordered: list[Kernel | Extern] = []
-    for u in _late_order(graph):
+    for u in _order(program, graph, steps, fused, removed):
         g = fused.get(u)
         if g is not None and u in templates:
             ordered.append(template(g, templates[u][0], removed, templates[u][1]))
@@ -81,24 +81,18 @@ def _steps(graph: Order, steps: list[Computed | Extern], groups: list[Group], re
     return ordered
 
 
-def _late_order(graph: Order) -> list[int]:
-    """Units in a valid order, each as late as its last member stood: what a kernel makes for later should not live from early on."""
-    units = graph.sorted_units()
-    waiting = dict.fromkeys(units, 0)
-    for u in units:
-        for v in graph.after(u):
-            waiting[v] += 1
-    ready = [(max(graph.members[u]), u) for u in units if not waiting[u]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, u = heapq.heappop(ready)
-        order.append(u)
-        for v in graph.after(u):
-            waiting[v] -= 1
-            if not waiting[v]:
-                heapq.heappush(ready, (max(graph.members[v]), v))
-    return order
+def _order(program: Program, graph: Order, steps: list[Computed | Extern], fused: dict[int, Group], removed: set[str]) -> list[int]:
+    layouts = {name: buffer.layout for name, buffer in program.by_name().items()}
+    stays = {b.name for b in program.inputs if b.static} | {b.name for b in program.constants}
+    lasting = stays | {o.ref.buffer for o in program.outputs if o.ref is not None}
+
+    def traffic(u: int) -> tuple[set[str], set[str]]:
+        if u not in fused:
+            return steps[u].reads() - removed, steps[u].writes() - removed
+        reads = {name for name, accesses in fused[u].touched().items() if any(a.mode == "load" for a in accesses)}
+        return reads - removed, fused[u].written() - removed
+    return late_order(graph, {u: traffic(u) for u in graph.sorted_units()}, lambda name: 0 if name in stays else hint(storage_bytes(layouts[name])),
+                      lasting.__contains__)
 
 
 def _kept(program: Program, steps: list[Computed | Extern], templates: Collection[str] = ()) -> frozenset[str]:

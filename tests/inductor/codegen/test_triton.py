@@ -5,6 +5,7 @@
 import ctypes
 import importlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from minipt2.config import config
 from minipt2.inductor import cache, ops, triton_library, triton_pool
 from minipt2.inductor.codegen import triton as codegen
 from minipt2.inductor.codegen import triton_wrapper
+from minipt2.inductor.codegen.runs import in_runs
 from minipt2.inductor.hardware import REFERENCE, TINY, Hw
 from minipt2.inductor.lowering import lower
-from minipt2.inductor.scheduler import GPU, schedule
+from minipt2.inductor.scheduler import GPU, plan_memory, schedule
 from minipt2.inductor.triton_library import library
 from minipt2.trace import subscribe
 from tests.compare import assert_same, check_module
@@ -234,6 +236,33 @@ def test_launcher_passes_pointers_and_grids():
     assert (x, y, z, stream) == (1, split, 1, 7) and split > 1
     assert first[:2] == [64, 128] and first[2] == second[4][1] >= 1 << 20 and second[:2] == (1, 1) and second[4][0] == 256
     assert c.run0(7, 1 << 20, 64, 132, 256) == triton_wrapper.UNALIGNED and len(calls) == 2
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_large_intermediates_are_made_and_freed_when_their_time_is(interpreted, monkeypatch, dynamic):
+    """All of them count as large here. Runs end where something can be freed before the next is made."""
+    monkeypatch.setattr(importlib.import_module("minipt2.inductor.scheduler"), "GPU", replace(GPU, alone_from=1))
+
+    def fn(x, w):
+        for _ in range(3):
+            x = torch.softmax(x @ w, -1).sin()
+        return x.sum()
+    call = minipt2.compile(fn, dynamic=dynamic)
+    for n in (5, 6):
+        mine = [torch.randn(n, 7, requires_grad=True), torch.randn(7, 7, requires_grad=True)]
+        theirs = [t.detach().clone().requires_grad_() for t in mine]
+        call(*mine).backward()
+        fn(*theirs).backward()
+        torch.testing.assert_close([t.grad for t in mine], [t.grad for t in theirs])
+
+
+def test_runs_end_where_memory_can_be_given_back(interpreted):
+    with config.patch(fusion=False):
+        plan, source = generated(lambda x: P.sum(P.sum(P.sum(x, [2]), [1]), [0]), torch.randn(8, 8, 8))
+    kept = in_runs(plan, source.launches, {})
+    plan.alone_from = 1
+    plan.plan = plan_memory(plan)
+    assert len(kept) == 1 and len(in_runs(plan, source.launches, {})) > 1 and not plan.plan
 
 
 def test_inputs_that_are_not_aligned(interpreted):

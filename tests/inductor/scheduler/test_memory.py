@@ -1,12 +1,13 @@
 """The memory plan: what is alive at the same time never overlaps, and dead storage is used again."""
 import random
+from dataclasses import replace
 
 import torch
 
 from minipt2 import prims as P
 from minipt2.inductor.ir import Extern
 from minipt2.inductor.lowering import lower
-from minipt2.inductor.scheduler import plan_memory, schedule
+from minipt2.inductor.scheduler import CPU, plan_memory, schedule
 from minipt2.inductor.arena import ALIGN
 from tests.inductor.execute import check
 from tests.inductor.programs import graph_of
@@ -97,3 +98,9 @@ def test_frees_name_everything_once_and_never_an_output():
         touched = {n for step in s.steps for n in step.reads() | step.writes()}
         assert len(dead) == len(set(dead)) and set(dead) == touched - outputs
     assert plan_memory(s) == s.plan
+
+
+def test_large_intermediates_are_tensors_of_their_own_where_the_policy_says_so():
+    graph = graph_of(lambda x, w: P.mm(P.mm(P.exp(P.mm(x, w)), w), w), torch.zeros(16, 16), torch.zeros(16, 16))
+    planned, alone = (schedule(lower(graph), replace(CPU, alone_from=bound)) for bound in (16 * 16 * 4 + 1, 16 * 16 * 4))
+    assert planned.plan and not alone.plan and alone.arena_bytes == 0
