@@ -43,14 +43,14 @@ $(VENV)/.site: $(STAMP)
 	touch $@
 
 site: $(VENV)/.site
-	OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs build --strict
 
 site-check: site
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright
 	$(BIN)/python -m chapters.check_site $(if $(AXE),--axe $(AXE))
 
 serve: $(VENV)/.site
-	OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs serve
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/python -m mkdocs serve
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -22,6 +22,7 @@ import io
 import json
 import re
 import sys
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -132,14 +133,40 @@ def prediction(body: str) -> dict[str, str]:
 # ------------------------------------------------------------------ code by name
 def code_of(place: str) -> tuple[str, int]:
     """The source of ``FILE::NAME`` (a dotted name of functions and classes, or of a module's assignment) and its first line."""
+    lines, first = _lines_of(place)
+    return _shown(lines), first
+
+
+def outline_of(place: str) -> tuple[str, list[str]]:
+    """The same without the bodies of exercises in it, and those exercises: whoever wants to write them can read on."""
+    outline, numbers, inside = [], [], False
+    for line in _lines_of(place)[0]:
+        mark = re.match(r"(\s*)# (>>>|<<<) (\d+\.\d+)", line)
+        if mark:
+            inside = mark[2] == ">>>"
+            if inside:
+                outline.append(f"{mark[1]}...  # exercise {mark[3]}")
+                numbers.append(mark[3])
+        elif not inside:
+            outline.append(line)
+    return _shown(outline), list(dict.fromkeys(numbers))
+
+
+def _shown(lines: list[str]) -> str:
+    return textwrap.dedent("\n".join(line for line in lines if not re.match(r"\s*(# (>>>|<<<) |@exercise\()", line)))  # marks of the exercises
+
+
+def _lines_of(place: str) -> tuple[list[str], int]:
     file, _, name = place.partition("::")
     text = (ROOT / file).read_text()
     node: ast.AST = ast.parse(text)
     for part in name.split("."):
         node = next((n for n in ast.iter_child_nodes(node) if part in _names(n)), None) or _missing(place)
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-    lines = text.splitlines()[first - 1 : node.end_lineno]
-    return "\n".join(line for line in lines if not re.match(r"\s*(# (>>>|<<<) |@exercise\()", line)), first  # marks of the exercises
+    lines, end = text.splitlines(), node.end_lineno
+    while end < len(lines) and re.match(r"\s+# <<< ", lines[end]):  # the mark behind a function's last statement
+        end += 1
+    return lines[first - 1 : end], first
 
 
 def _names(node: ast.AST) -> set[str]:
@@ -155,6 +182,11 @@ def _missing(place: str) -> Any:
 
 
 # ------------------------------------------------------------------ exercises
+def solved(numbers: list[str]) -> str:
+    """The heading of a fold with what students are to write."""
+    return f"The package's own (exercise {' and '.join(numbers)} asks for it)"
+
+
 def exercises(chapter: int) -> list[dict[str, Any]]:
     """What ``exercises/*/task.toml`` says about a chapter's exercises, in order."""
     tasks = [tomllib.loads(f.read_text()) for f in sorted((ROOT / "exercises").glob("*/task.toml"))]
@@ -185,7 +217,11 @@ def _prose(cells: list[dict[str, Any]], text: str) -> None:
     def shown(found: re.Match) -> str:
         if found["kind"] != "code":
             return ""
-        return f"`{found['what']}`:\n```python\n{code_of(found['what'])[0]}\n```"
+        outline, numbers = outline_of(found["what"])
+        whole = f"```python\n{code_of(found['what'])[0]}\n```"
+        if numbers:
+            whole = f"```python\n{outline}\n```\n<details><summary>{solved(numbers)}</summary>\n\n{whole}\n\n</details>"
+        return f"`{found['what']}`:\n{whole}"
     text = VALUE.sub(r"\g<said>\g<close>", DIRECTIVE.sub(shown, text)).strip()
     if text:
         cells.append(_cell("markdown", text, len(cells)))

@@ -68,4 +68,4 @@ def _lanes(runs: Sequence[Sequence[Message]], compute: float, longest: float, fi
         boxes = "".join(f'<rect class="node" x="{5 + m.sent.start * scale:.1f}" y="55" width="{max(1.0, (m.sent.end - m.sent.start) * scale - 1):.1f}" height="30"/>'
                         for m in run)
         parts.append(f'<g data-name="b{k}" class="{kind}">{boxes}</g>')
-    return f'<svg viewBox="0 0 850 95" role="img" aria-label="Backward pass and messages over time">{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 850 95" role="img" tabindex="0" aria-label="Backward pass and messages over time">{"".join(parts)}</svg>'

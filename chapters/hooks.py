@@ -4,6 +4,7 @@ from __future__ import annotations
 import html
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,13 @@ def _no_references(row: str) -> str:
 
 
 def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
-    """Figures come last, so that Markdown leaves them alone."""
+    """Names in tables may be broken between their parts. Figures come last, so that Markdown leaves them alone."""
+    content = re.sub(r"<td.*?</td>", lambda cell: re.sub(r"<code>.*?</code>", _breakable, cell[0]), content, flags=re.S)
     return re.sub(r'<div data-draw="([\w-]+)"></div>', lambda m: draw(m[1]), content)
+
+
+def _breakable(code: re.Match) -> str:
+    return re.sub(r"(?<=[a-zA-Z0-9])(/|[._](?!py\b)(?=[a-zA-Z0-9]))", r"\1<wbr>", code[0])
 
 
 def draw(name: str) -> str:
@@ -59,7 +65,7 @@ def chapter_page(chapter: book.Chapter) -> str:
     """A chapter's text as a page of the site; links between files of the project become links between pages."""
     text = re.sub(r"\]\(\.\./(\d\d_\w+)/README\.md", r"](\1.md", chapter.text)
     text = text.replace("](../../site/", "](../")
-    own = {"exercises": lambda: exercise_table(chapter.number), "demo": lambda: demo(chapter)}
+    own = {"exercises": lambda: exercise_list(chapter.number), "demo": lambda: demo(chapter)}
     return re.sub(r"^<!-- (exercises|demo) -->$", lambda m: own[m[1]](), text, flags=re.M)
 
 
@@ -84,12 +90,22 @@ def _block(found: re.Match) -> str:
 def _directive(found: re.Match) -> str:
     kind, what = found["kind"], found["what"]
     if kind == "code":
-        code, line = book.code_of(what)
-        return f'```python title="{what.partition("::")[0]}, line {line}"\n{code}\n```'
+        return _code(what)
     if kind == "table":
         from chapters.figures import TABLES
         return TABLES[what]()
     return f'<div data-draw="{what}"></div>'
+
+
+def _code(what: str) -> str:
+    """Code by name; what students are to write themselves is behind a fold."""
+    code, line = book.code_of(what)
+    outline, numbers = book.outline_of(what)
+    title = f'title="{what.partition("::")[0]}, line {line}"'
+    if not numbers:
+        return f"```python {title}\n{code}\n```"
+    fold = textwrap.indent(f"```python\n{code}\n```", "    ")
+    return f'```python {title}\n{outline}\n```\n\n??? quote "{book.solved(numbers)}"\n\n{fold}\n'
 
 
 def predict(fields: dict[str, str]) -> str:
@@ -103,18 +119,14 @@ def predict(fields: dict[str, str]) -> str:
             "</details></div>")
 
 
-def exercise_table(chapter: int) -> str:
+def exercise_list(chapter: int) -> str:
     tasks = book.exercises(chapter)
     if not tasks:
         return ""
-    lines = ["| | exercise | in | what you write | minutes |", "| --- | --- | --- | --- | --- |"]
+    lines = [f"`minipt2 learn check {tasks[0]['id']}` checks the first; [Start](../start.md#exercises) says how to set up a folder."]
     for t in tasks:
-        lines.append(f"| {t['id']} | {t['title']} | `{t.get('file', '')}` | {_cell(t.get('statement', ''))} | {t.get('minutes', '')} |")
-    return "\n".join([*lines, "", f"`minipt2 learn check {tasks[0]['id']}` checks the first; [Start](../start.md#exercises) says how to set up a folder."])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+        lines += [f"### {t['id']} {t['title']}", t["statement"].strip(), f"`minipt2/{t['file']}`, about {t['minutes']} minutes."]
+    return "\n\n".join(lines)
 
 
 def demo(chapter: book.Chapter) -> str:

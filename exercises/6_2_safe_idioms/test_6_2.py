@@ -51,6 +51,7 @@ def test_literals():
     same(literal(0.5, torch.float32), "0.5f")
     same(literal(0.5, torch.float64), "0.5")
     same(literal(0.1, torch.float32), repr(torch.tensor(0.1).item()) + "f")
+    same(literal(0.1, torch.bfloat16), literal(0.1, torch.float32))
     same(literal(math.inf, torch.float32), "__builtin_inff()")
     assert "nan" in literal(math.nan, torch.float64) and literal(-math.inf, torch.float64).startswith("-")
 

@@ -30,12 +30,21 @@ class Leak(NamedTuple):
 
 
 def references(tasks: dict[str, Task]) -> dict[str, set[str]]:
-    """Fingerprint of a statement to the exercises whose references have it. What ``IDIOM`` of them share is no solution of any."""
+    """Fingerprint of a statement to the exercises whose references have it.
+
+    What ``IDIOM`` of them share is no solution of any, nor is what stands around exercises, too, where students read it (``context.py``).
+    """
     known: dict[str, set[str]] = {}
+    around = {mark for text in {task.source for task in tasks.values()} for mark in _around(text)}
     for task in tasks.values():
         for mark in _of_task(task):
             known.setdefault(mark, set()).add(task.id)
-    return {mark: ids for mark, ids in known.items() if len(ids) < IDIOM}
+    return {mark: ids for mark, ids in known.items() if len(ids) < IDIOM and mark not in around}
+
+
+@functools.cache
+def _around(source: str) -> frozenset[str]:
+    return frozenset(fingerprints.of_text(regions.hollow(source)))
 
 
 @functools.cache

@@ -102,24 +102,33 @@ def _check(args: argparse.Namespace, place: Workspace, out: Console) -> int:
         chosen = [pick(place.tasks, args.id)]
     else:
         chosen = [task for task in [place.next_task()] if task]
-    outcomes = [_one(place, task, out, args.json) for task in chosen]
+    outcomes = []
+    for task in chosen:
+        outcomes.append(_one(place, task))
+        if not args.json and not (args.all and outcomes[-1].kind == "not started"):
+            show.outcome(out, task, outcomes[-1])
     if args.json:
         print(json.dumps([show.as_data(o) for o in outcomes], indent=1))
-    elif args.all:
-        out.print(f"{sum(o.passed for o in outcomes)} of {len(outcomes)} pass")
+        return exit_code(outcomes)
+    if args.all:
+        begun = [o for o in outcomes if o.kind != "not started"]
+        out.print(f"{sum(o.passed for o in begun)} of {len(begun)} pass, {len(outcomes) - len(begun)} not started")
+    if outcomes and all(o.passed for o in outcomes) or args.all:
+        _next(place, out)
     return exit_code(outcomes)
 
 
-def _one(place: Workspace, task: Task, out: Console, silent: bool = False) -> Outcome:
+def _one(place: Workspace, task: Task) -> Outcome:
     place.write_stub(task)
     result = process.check(task, place.answer(task))
     place.record(result)
-    if not silent:
-        show.outcome(out, task, result)
-        following = place.next_task() if result.passed else None
-        if following:
-            out.print(f"  next: {following.id} {escape(following.title)}, {escape(str(place.answer(following)))}")
     return result
+
+
+def _next(place: Workspace, out: Console) -> None:
+    following = place.next_task()
+    if following:
+        out.print(f"  next: {following.id} {escape(following.title)}, {escape(str(place.answer(following)))}")
 
 
 def _watch(args: argparse.Namespace, place: Workspace, out: Console) -> int:
@@ -131,7 +140,10 @@ def _watch(args: argparse.Namespace, place: Workspace, out: Console) -> int:
         time.sleep(0.5)
         now = stamps()
         for number in [n for n, stamp in now.items() if stamp != seen.get(n)]:
-            _one(place, place.tasks[number], out)
+            result = _one(place, place.tasks[number])
+            show.outcome(out, place.tasks[number], result)
+            if result.passed:
+                _next(place, out)
         seen = now
 
 

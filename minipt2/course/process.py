@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from .verdict import Outcome, TestResult, overall, test_from
 _TICK = os.sysconf("SC_CLK_TCK")
 _CAN_FORK = sys.platform == "linux"
 _WALL_FACTOR, _START_S = 5.0, 120.0
+_OURS = re.compile(r'  File ".*(/pluggy/|/_pytest/|/minipt2/__main__\.py|/bin/minipt2"|/minipt2/course/(child|process|learn|grade|proof|mutate)\.py)|Extension modules: ')
 
 
 class _Forked:
@@ -145,7 +147,7 @@ def check(task: Task, answer: Path, hidden: Sequence[Path] = (), *, examine: boo
 
 def judge(task: Task, answer: Path, events: list[dict[str, Any]], code: int, in_time: bool, output: str) -> Outcome:
     """The verdict on a child that has ended: from what it wrote, and from how it ended."""
-    outcome = Outcome(task.id, "pass", str(answer), output=output[-4000:])
+    outcome = Outcome(task.id, "pass", str(answer), output=_told(output)[-4000:])
     running: dict[str, Any] = {}
     problems = []
     for event in events:
@@ -163,7 +165,7 @@ def judge(task: Task, answer: Path, events: list[dict[str, Any]], code: int, in_
     ended = _ended_badly(task, code, in_time, output, str(answer))
     if ended:
         kind, message = ended
-        outcome.tests.append(TestResult(running.get("name", "loading"), kind, running.get("says", ""), message, place=_line_of(output, str(answer))))
+        outcome.tests.append(TestResult(running.get("name", "after the last test" if outcome.tests else "loading"), kind, running.get("says", ""), message, place=_line_of(output, str(answer))))
         outcome.message = message
     outcome.kind = overall([test.kind for test in outcome.tests])
     if not outcome.tests:
@@ -181,6 +183,11 @@ def _ended_badly(task: Task, code: int, in_time: bool, output: str, answer: str)
     if "MemoryError" in output and code:
         return "out of memory", f"more than {task.memory_mb} MB"
     return ("crash", f"the process ended with code {code}") if code else None
+
+
+def _told(output: str) -> str:
+    """What a child printed, less the frames of pytest and the checker in a traceback that faulthandler wrote (innermost first)."""
+    return "\n".join(line for line in output.splitlines() if not _OURS.match(line))
 
 
 def _line_of(output: str, answer: str) -> str:

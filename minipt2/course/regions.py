@@ -114,12 +114,27 @@ def _select(text: str, number: str, with_body: bool) -> str:
     kept = _own_lines(tree, number, found) + ([range(r.start, r.end) for r in found] if with_body else [])
     wanted = {k for span in kept for k in span}
     lines = text.splitlines()
-    for span in kept:  # the blank lines above a part come along
-        k = span.start - 1
+    tops = [_top(node, lines) for _, node in _functions(tree, found)]
+    for k in [span.start for span in kept] + tops:  # the blank lines above a part come along
+        k -= 1
         while k >= 0 and not lines[k].strip():
             wanted.add(k)
             k -= 1
     return "\n".join(line for k, line in enumerate(lines) if k in wanted).strip("\n") + "\n"
+
+
+def _top(node: Function, lines: list[str]) -> int:
+    """The line (0-based) with which a function begins: its first decorator, or the comment above."""
+    k = min([node.lineno, *(d.lineno for d in node.decorator_list)]) - 1
+    while k and lines[k - 1].lstrip().startswith("#"):
+        k -= 1
+    return k
+
+
+def hollow(text: str) -> str:
+    """``text`` without the bodies of all exercises in it: what a student may read around an answer."""
+    bodies = {k for region in regions(text) for k in range(region.start, region.end)}
+    return "".join(line for k, line in enumerate(text.splitlines(keepends=True)) if k not in bodies)
 
 
 def stub(text: str, number: str) -> str:

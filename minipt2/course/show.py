@@ -59,23 +59,30 @@ def outcome(out: Console, task: Task, result: Outcome) -> None:
     for test in result.tests:
         _test(out, test)
     if result.kind == "crash" or result.kind == "vacuous":
-        out.print(_indented(result.output.strip()[-1500:]))
+        out.print(_indented(result.output.strip()[-1500:]), soft_wrap=True)
 
 
 def _test(out: Console, test: TestResult) -> None:
     colour = _COLOURS.get(test.kind, "red")
     mark = "ok" if test.passed else "--"
-    out.print(f"  [{colour}]{mark}[/] {escape(test.name)}{'' if test.passed else f'  [{colour}]{test.kind}[/]'}{escape('  ' + test.says) if test.says else ''}")
+    kind = "" if test.passed else f"  [{colour}]{test.kind}[/]"
+    _hanging(out, f"  [{colour}]{mark}[/]", f"{escape(test.name)}{kind}{escape('  ' + test.says) if test.says else ''}")
     if test.passed:
         return
     rows = [("your line", test.place), ("last call", test.call), ("expected", test.expected), ("found", test.found), ("", test.message)]
     for label, text in rows:
         if text:
-            out.print(f"       {label + ': ' if label else ''}{escape(_folded(text))}")
+            _hanging(out, "      ", f"{label + ': ' if label else ''}{escape(text.strip())}")
 
 
-def _folded(text: str) -> str:
-    return text.strip().replace("\n", "\n       ")
+def _hanging(out: Console, mark: str, text: str) -> None:
+    """``text`` beside ``mark``; on a terminal what does not fit goes on below the text, not below the mark."""
+    if out.is_terminal:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(mark, text)
+        out.print(grid)
+    else:
+        out.print(f"{mark} " + text.replace("\n", "\n       "))
 
 
 def _indented(text: str) -> str:

@@ -16,7 +16,7 @@ PROGRESS = "progress.json"
 
 
 class Workspace:
-    """``folder/N_M_name/answer.py`` for each exercise, ``folder/progress.json``."""
+    """``folder/N_M_name/`` for each exercise, with ``README.md``, ``answer.py`` and ``context.py``; ``folder/progress.json``."""
 
     def __init__(self, folder: Path, exercises: Path | None = None):
         """``exercises``: where tasks and tests are, whatever the folder itself brings along (grading)."""
@@ -43,7 +43,8 @@ class Workspace:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(regions.stub(task.source, task.id))
-        (path.parent / "README.md").write_text(readme(task))
+        (path.parent / "README.md").write_text(readme(task, self.tasks))
+        (path.parent / "context.py").write_text(regions.hollow(task.source))
         return True
 
     def reset(self, task: Task) -> Path | None:
@@ -110,12 +111,16 @@ class Workspace:
         new.replace(path)
 
 
-def readme(task: Task) -> str:
+def readme(task: Task, known: dict[str, Task]) -> str:
     """What a student reads beside the stub."""
+    several = len(task.target) > 1
+    before = ", ".join(f"{p} {known[p].title}" if p in known else p for p in task.prereqs)
     lines = [f"# {task.id} {task.title}", "", task.statement.strip(), "",
-             f"Write the body of `{'`, `'.join(task.target)}` in `answer.py`, between the marks; it takes the place of the one in "
-             f"`minipt2/{task.file}`, and the whole compiler runs on it. All names of that file can be used.", "",
-             f"About {task.reference_lines} lines, {task.minutes} minutes. Before it: {', '.join(task.prereqs) or 'nothing'}.", "",
+             f"Write {'the bodies' if several else 'the body'} of `{'`, `'.join(task.target)}` in `answer.py`, between the marks. "
+             f"{'They take the place of those' if several else 'It takes the place of the one'} in `minipt2/{task.file}`, and the whole compiler "
+             "runs on what you write. `context.py` is that file with the bodies of exercises left out, to read: all its names can be used, and "
+             "you need not import them.", "",
+             f"About {task.reference_lines} lines, {task.minutes} minutes. Before it: {before or 'nothing'}.", "",
              "```", f"minipt2 learn check {task.id}", f"minipt2 learn hint {task.id}", "```"]
     if task.predict:
         lines += ["", f"Predict before you run: {task.predict}"]

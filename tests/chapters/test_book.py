@@ -77,6 +77,21 @@ def test_code_by_name():
         book.code_of("minipt2/trace.py::nothing")
 
 
+def test_what_students_write_is_behind_a_fold():
+    """Shown at first without its body, in pages and in notebooks; whole in the fold."""
+    from chapters import hooks
+
+    place = "minipt2/course/toy.py::Recorder"
+    outline, numbers = book.outline_of(place)
+    assert numbers == ["0.1"] and "self.calls.append" not in outline and outline.endswith("...  # exercise 0.1")
+    shown, _, folded = hooks._code(place).partition("???")
+    assert "self.calls.append" not in shown and "    self.calls.append" in folded and "exercise 0.1" in folded
+    assert "???" not in hooks._code("minipt2/trace.py::STAGES")
+    texts = ["".join(c["source"]) for c in book.notebook(CHAPTERS[0])["cells"]]
+    shown, _, folded = next(t for t in texts if place in t).partition("<details>")
+    assert "self.calls.append" not in shown and "self.calls.append" in folded
+
+
 def test_notebooks_are_written(tmp_path):
     files = book.write_notebooks(tmp_path)
     assert len(files) == 10 and all(json.loads(f.read_text())["nbformat"] == 4 for f in files)

@@ -102,6 +102,11 @@ def test_a_loop_in_c_is_killed_and_its_caller_named(verdicts):
     assert "k((ctypes.c_int * 1)())" in failing(verdicts["loop_in_c"])["place"]
 
 
+def test_a_crash_is_told_without_the_checkers_own_frames(verdicts):
+    said = verdicts["segfault"]["output"]
+    assert "Segmentation fault" in said and "segfault.py" in said and not any(part in said for part in ("pluggy", "course/child.py", "Extension modules"))
+
+
 def test_syntax_error_shows_line_and_caret(verdicts):
     assert "return (" in verdicts["syntax"]["message"] and "^" in verdicts["syntax"]["message"]
 
@@ -148,6 +153,14 @@ def test_what_commands_say(tmp_path, capsys, command, parts):
     assert learn.main(["--dir", str(tmp_path), *command]) == 0
     said = capsys.readouterr().out
     assert all(part in said for part in parts), said
+
+
+def test_all_counts_what_was_not_begun(tmp_path, capsys):
+    assert learn.main(["start", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert learn.main(["--dir", str(tmp_path), "check", "--all"]) == 2
+    counted, following = capsys.readouterr().out.splitlines()
+    assert counted == f"0 of 0 pass, {len(KNOWN)} not started" and "next: 0.1 Record" in following
 
 
 def test_an_exercise_that_does_not_exist(tmp_path, capsys):

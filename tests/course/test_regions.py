@@ -80,6 +80,19 @@ def test_answer_has_the_body():
     assert regions.is_subsequence(text, SOURCE) and regions.is_subsequence(regions.stub(SOURCE, "9.8"), text)
 
 
+def test_hollow_leaves_out_every_body():
+    text = regions.hollow(SOURCE)
+    assert "helper(x)" not in text.replace("def helper(x)", "") and "math.sqrt" not in text
+    assert "return x + LIMIT" in text and "def other" in text and text.count("# >>>") == text.count("# <<<") == 2
+    assert regions.is_subsequence(text, SOURCE) and regions.is_subsequence(regions.stub(SOURCE, "9.9"), text)
+
+
+def test_functions_of_a_stub_stand_apart():
+    """Blank lines come along although a decorator and a comment between them and the function do not."""
+    first, _, second = SOURCE.partition('@exercise("9.8")')
+    assert regions.stub(first + '# A comment.\n@register("x")\n@exercise("9.8")' + second, "9.8").count('\n\n\n@exercise("9.8")') == 1
+
+
 def test_replaced_only_within_the_region():
     assert "return z + y" in regions.replaced(SOURCE, "9.9", "z * y", "z + y")
     for absent in ("LIMIT", "return"):  # outside; there, and once more in another region

@@ -13,6 +13,18 @@ def test_start_writes_once(tmp_path):
     assert place.start() == [] and answer.read_text() == "mine"
 
 
+def test_what_is_read_beside_an_answer(tmp_path):
+    """The statement with the titles of what comes before, and the package's file without solutions."""
+    place = Workspace(tmp_path)
+    task = place.tasks["1.3"]
+    place.write_stub(task)
+    folder = place.answer(task).parent
+    context, readme = (folder / "context.py").read_text(), (folder / "README.md").read_text()
+    assert '@op("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")' in context and "tx.jump(instr.target)" in context
+    assert "ObservedException as error" not in context.partition("def for_iter")[2].partition("@op")[0]
+    assert "Before it: 1.2 Stack step." in readme and "the bodies of `jump_if`, `jump_if_or_pop`, `for_iter`" in readme
+
+
 def test_progress_survives_and_a_pass_stays(tmp_path):
     place = Workspace(tmp_path)
     place.record(Outcome("2.3", "pass"))

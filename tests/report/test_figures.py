@@ -121,7 +121,7 @@ def test_every_instruction_has_its_line_of_c_and_of_triton(fresh):
         for line in ir.lines[1:]:
             assert set(line.links) <= written or "constant" in line.text, (target.title, line.text)
     c, triton = ("".join(line.text for line in target.lines) for target in targets)
-    assert "#pragma omp simd" in c and "@triton.jit" in triton
+    assert "#pragma omp simd" in c and "@triton.jit" in triton and "test_figures.py" in c and "test_figures.py" in triton and "Kernel(" not in triton
     payload(figure)
 
 

@@ -71,7 +71,7 @@ def linked_triton(kernel: Kernel, schedule: Schedule, prefix: str = "") -> list[
     """The kernel in Triton, with blocks as for a large GPU; links as in ``linked_kernel``."""
     plan = make_plan(kernel, schedule)
     w = LinkedTriton(plan, choose(plan, REFERENCE, triton.walked_across(plan))).write()
-    head = triton.define("kernel", kernel, w).split(w.statements)[0]
+    head = triton.define("kernel", triton.comment(kernel), w).split(w.statements)[0]
     lines = [Line(t, links=[f"{prefix}%{id}" for id in sorted(w.came_from.get(k, ()))]) for k, t in enumerate(w.lines)]
     return [*map(Line, head.splitlines()), *lines]
 

@@ -110,7 +110,7 @@ def _drawing(left: list[fx.Node], right: list[fx.Node], first: State) -> str:
         parts.append(f'<g data-name="{node.name}" class="{classes}"><rect class="node" x="{x}" y="{y}" width="{BOX}" height="{ROW - 5}" rx="4"/>'
                      f'<text x="{x + 7}" y="{y + 15}">{escape(_text(node)[:36])}</text></g>')
     parts.append(f'<line class="cut" x1="{WIDTH / 2}" y1="0" x2="{WIDTH / 2}" y2="{height}"/>')
-    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Joint graph: {len(left)} forward and {len(right)} backward nodes">'
+    return (f'<svg viewBox="0 0 {WIDTH} {height}" role="img" tabindex="0" aria-label="Joint graph: {len(left)} forward and {len(right)} backward nodes">'
             + "".join(parts) + "</svg>")
 
 

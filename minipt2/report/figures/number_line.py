@@ -60,5 +60,5 @@ def _line(hint: int, first: State) -> str:
     for n in range(SHOWN + 1):
         x, later = STEP * n + STEP // 2, "later" * (f"n{n}" in first.marks["later"])
         parts.append(f'<g data-name="n{n}" class="{later}"><circle class="dot {"b" * (n == hint)}" cx="{x}" cy="30" r="8"/><text x="{x - 7}" y="60">{n}</text></g>')
-    return (f'<svg viewBox="0 0 {width} 70" role="img" aria-label="Numbers 0 to {SHOWN}; {hint} is the size at hand: {escape(first.label)}">'
+    return (f'<svg viewBox="0 0 {width} 70" role="img" tabindex="0" aria-label="Numbers 0 to {SHOWN}; {hint} is the size at hand: {escape(first.label)}">'
             + "".join(parts) + "</svg>")

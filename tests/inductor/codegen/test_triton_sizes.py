@@ -2,7 +2,6 @@
 import base64
 import ctypes
 import dataclasses
-import importlib
 import os
 import subprocess
 import sys
@@ -13,35 +12,22 @@ import torch
 import torch.nn.functional as F
 
 import minipt2
-from minipt2 import config, models, trace
+from minipt2 import config, trace
 from minipt2.inductor import cache, triton_pool, triton_sizes
 from minipt2.inductor.codegen import triton_sized, triton_wrapper
 from minipt2.inductor.hardware import REFERENCE
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import GPU, schedule
 from minipt2.inductor.triton_sizes import SizeClass, rounded, size_class
-from minipt2.models import decoder
 from tests.compare import assert_same
 from tests.inductor.symbolic import check, graph_of
 from tests.inductor.test_symbolic import CASES, dtypes_of
-from tests.test_dynamic_models import images, padded, tokens
+from tests.varying import check_growing_cache, check_sizes, images, padded, tokens
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
 GOLDEN = Path(__file__).parent / "golden"
 LARGE = 20_000
-
-
-@pytest.fixture
-def interpreted(fresh):
-    with config.patch(triton_interpret=True):
-        yield
-
-
-@pytest.fixture
-def on_many_sms(interpreted, monkeypatch):
-    """Blocks as for a large GPU: kernels share rows among programs."""
-    monkeypatch.setattr(importlib.import_module("minipt2.inductor.compile"), "TINY", REFERENCE)
 
 
 def source_of(name: str) -> tuple:
@@ -225,7 +211,7 @@ def test_what_a_plan_keeps_is_the_same_in_every_process():
 MODELS = {
     "gpt2": ("gpt2", [tokens(2, 8), tokens(3, 11), tokens(4, 16), tokens(2, 5)]),
     "bert": ("bert", [padded(2, 8), padded(3, 11), padded(2, 16)]),
-    "resnet18 batches": ("resnet18", [images(n, 32) for n in (2, 3, 5)]),
+    "resnet18 batches": ("resnet18", [images(n, 32) for n in (3, 4, 5)]),  # of two 1x1 images a batch norm makes +-1: eager's own gradients are 1e-2 off
     "resnet18 images": ("resnet18", [images(2, n) for n in (32, 48, 40)]),
 }
 
@@ -234,25 +220,8 @@ MODELS = {
                                          pytest.param("resnet18 images", "infer", marks=pytest.mark.slow),
                                          pytest.param("resnet18 batches", "train", marks=pytest.mark.slow)])
 def test_two_compilations_serve_all_sizes(name, phase, interpreted):
-    model, calls = MODELS[name]
-    compiled, eager = (models.build(model, "small").train(phase == "train") for _ in range(2))
-    call = minipt2.compile(compiled)
-    for args in calls:
-        with torch.set_grad_enabled(phase == "train"):
-            found, expected = call(*args), eager(*args)
-        assert_same(expected, found, tolerance=2e-4)
-        if phase == "train":
-            for module, output in ((compiled, found), (eager, expected)):
-                module.zero_grad()
-                models.loss(output).backward()
-            assert_same([p.grad for p in eager.parameters()], [p.grad for p in compiled.parameters()], tolerance=1e-3)
-    counted = minipt2.counters()
-    assert counted["graphs"] <= 2 and not counted["breaks"] and not counted.get("aot_fallbacks"), counted
+    check_sizes(*MODELS[name], phase)
 
 
 def test_a_growing_cache_takes_three_compilations(interpreted):
-    torch.manual_seed(0)
-    model = decoder.build("small").eval()
-    start, = decoder.inputs("small")
-    assert_same(decoder.generate(model, start, 6), decoder.generate(minipt2.compile(model), start, 6), tolerance=1e-4)
-    assert minipt2.counters()["graphs"] <= 3 and not minipt2.counters()["breaks"]
+    check_growing_cache(6)

@@ -5,11 +5,10 @@ import torch.nn.functional as F
 
 import minipt2
 from minipt2 import prims as P
-from minipt2.config import config
 from minipt2.prims.random import philox
 from minipt2.trace import subscribe
 from minipt2.inductor import triton_pool
-from tests.inductor.codegen.test_triton import generated, interpreted, run  # noqa: F401
+from tests.inductor.codegen.test_triton import generated, run
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
@@ -42,7 +41,7 @@ def dropped(x):
     return F.dropout(F.dropout(x, 0.5, True) * 2 + 0, 0.25, True)
 
 
-def test_forward_and_backward_agree(interpreted):  # noqa: F811
+def test_forward_and_backward_agree(interpreted):
     x = torch.ones(64, 100, requires_grad=True)
     compiled = minipt2.compile(dropped)
     y = compiled(x)
@@ -52,7 +51,7 @@ def test_forward_and_backward_agree(interpreted):  # noqa: F811
     assert abs(kept - 0.375) < 0.03 and minipt2.counters()["fallbacks"] == 0
 
 
-def test_one_seed_one_result_and_the_generator_advances(interpreted):  # noqa: F811
+def test_one_seed_one_result_and_the_generator_advances(interpreted):
     x, compiled = torch.ones(50, 40), minipt2.compile(dropped)
     torch.manual_seed(3)
     first, second = compiled(x), compiled(x)
@@ -60,7 +59,7 @@ def test_one_seed_one_result_and_the_generator_advances(interpreted):  # noqa: F
     assert torch.equal(compiled(x), first) and torch.equal(compiled(x), second) and not torch.equal(first, second)
 
 
-def test_any_size(interpreted):  # noqa: F811
+def test_any_size(interpreted):
     """Sizes that vary: positions are counted with the sizes at hand."""
     compiled = minipt2.compile(lambda v: F.dropout(v * 2, 0.3, True), dynamic=True)
     for n in (40, 33):
@@ -72,7 +71,7 @@ def test_any_size(interpreted):  # noqa: F811
         assert torch.equal(compiled(x), y) and torch.equal(y, x.grad) and abs(float((y != 0).float().mean()) - 0.7) < 0.05
 
 
-def test_masks_are_not_kept(interpreted):  # noqa: F811
+def test_masks_are_not_kept(interpreted):
     """Between the halves of a step lie 8 bytes of seed."""
     x = torch.randn(64, 100, requires_grad=True)
     y = minipt2.compile(lambda v: F.dropout(v, 0.1, True) * 3)(x)
@@ -84,7 +83,7 @@ def test_masks_are_not_kept(interpreted):  # noqa: F811
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_distributions(dtype, interpreted):  # noqa: F811
+def test_distributions(dtype, interpreted):
     def fn(like):
         return (torch.rand_like(like), torch.randn_like(like), torch.bernoulli(like * 0.25), torch.empty_like(like).bernoulli_(0.75),
                 torch.randint(-3, 4, (10000,)), torch.empty_like(like).uniform_(2.0, 4.0))
@@ -103,7 +102,7 @@ def test_distributions(dtype, interpreted):  # noqa: F811
 
 @pytest.mark.parametrize("fn", [lambda x: torch.rand_like(x.double()), lambda x: torch.randperm(50) + x[0].long(),
                                 lambda x: torch.poisson(x) + torch.randint(0, 1 << 40, (50,))])
-def test_what_loops_do_not_make_is_eagers(fn, interpreted):  # noqa: F811
+def test_what_loops_do_not_make_is_eagers(fn, interpreted):
     x = torch.ones(50)
     torch.manual_seed(0)
     expected = fn(x)
@@ -111,7 +110,7 @@ def test_what_loops_do_not_make_is_eagers(fn, interpreted):  # noqa: F811
     assert torch.equal(minipt2.compile(fn)(x), expected)
 
 
-def test_eagers_numbers_on_demand(interpreted):  # noqa: F811
+def test_eagers_numbers_on_demand(interpreted):
     x = torch.ones(30, 40)
     torch.manual_seed(7)
     expected = dropped(x)
@@ -127,7 +126,7 @@ def test_on_a_cpu_they_are_eagers(fresh):
     assert torch.equal(minipt2.compile(dropped)(x), expected)
 
 
-def test_channels_last_and_recomputed_regions(interpreted):  # noqa: F811
+def test_channels_last_and_recomputed_regions(interpreted):
     from torch.utils.checkpoint import checkpoint
     x = torch.ones(2, 3, 8, 8).to(memory_format=torch.channels_last).requires_grad_()
     y = minipt2.compile(lambda v: checkpoint(lambda u: F.dropout(u.sin() * 2, 0.5, True), v, use_reentrant=False))(x)
@@ -135,7 +134,7 @@ def test_channels_last_and_recomputed_regions(interpreted):  # noqa: F811
     assert torch.equal(y != 0, x.grad != 0) and 0.3 < float((y != 0).float().mean()) < 0.7
 
 
-def test_dropout_is_one_kernel_each_way(interpreted):  # noqa: F811
+def test_dropout_is_one_kernel_each_way(interpreted):
     seen = []
     stop = subscribe(lambda stage, name, payload: seen.append(payload() if callable(payload) else payload), "schedule")
     x, r, w = torch.randn(32, 64, requires_grad=True), torch.randn(32, 64), torch.randn(64)
