@@ -8,7 +8,7 @@ After: ``mm(...)``. Upstream (``torch._functorch``) hands zeros to the one backw
 """
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 import torch
 from torch import fx
@@ -63,7 +63,20 @@ def _vanishes(node: fx.Node, gone: set[fx.Node]) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is not None and any(n and a.name.startswith("grad") for n, a in zip(nothing, schema.arguments)):
         return True
+    if name in ("where", "masked_fill"):  # a choice between nothing and zero
+        choices = (0, 2) if name == "masked_fill" else (1, 2)
+        return any(nothing[k] for k in choices) and all(nothing[k] or _is_zero(node.args[k]) for k in choices)
     return name in LINEAR and nothing[0] or name in BILINEAR and nothing[1] or name in ("add", "sub") and all(nothing[:2])
+
+
+def _is_zero(x: Any) -> bool:
+    """Whether an operand is the number 0, or a tensor filled with it."""
+    if not isinstance(x, fx.Node):
+        return x == 0
+    name = _name(x)
+    if name in ("broadcast_in_dim", "convert", "expand", "copy_strided"):
+        return _is_zero(x.args[0])
+    return name in ("zeros", "zeros_like", "zero") or name in ("full", "full_like", "scalar_tensor") and _is_zero(x.args[name != "scalar_tensor"])
 
 
 def _other_term(node: fx.Node, gone: set[fx.Node]) -> fx.Node | None:

@@ -163,3 +163,13 @@ def test_gradients_of_a_query_that_sees_no_key(shape):
         found.append((out.detach(), q.grad, k.grad, v.grad))
     torch.testing.assert_close(found[1], found[0], equal_nan=True, rtol=1e-5, atol=1e-5)
     assert found[0][3].isnan().any()
+
+
+def test_an_attention_that_no_loss_reads_leaves_gradients_alone():
+    def attend(q, k, v, hidden):
+        scores = q @ k.transpose(-2, -1)
+        return torch.softmax(scores.masked_fill(hidden, -math.inf), -1) @ v, (q + v) * 2
+
+    q, k, v = heads(2, 2, 5, 8, grad=True)
+    minipt2.compile(attend)(q, k, v, torch.ones(5, 5, dtype=torch.bool))[1].sum().backward()
+    assert q.grad.eq(2).all() and v.grad.eq(2).all()
