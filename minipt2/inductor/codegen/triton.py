@@ -21,7 +21,7 @@ from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.templates import Template
 from .c_openmp_plan import Param, Plan, make_plan
 from .index import size_text
-from .triton_blocks import Blocks, choose
+from .triton_blocks import Blocks, choose, stays_near
 from .triton_half import cheaper
 from .triton_ops import STORAGE, cast
 from .triton_reduce import Accumulator, Online, Welford, accumulator
@@ -186,7 +186,7 @@ class Writer(Body):
         super().__init__(plan, self._axes(plan, blocks))
         self.stores = [i for i in plan.instrs if i.op == "store"]
         self.reduces = [i for i in plan.instrs if i.op == "reduce"]
-        self.online = {} if self.persistent else online(plan)
+        self.online = {} if self.persistent or not plan.inner or stays_near(self.most) else online(plan)
         self.walks: dict[tuple[str, Any], list[int]] = {}
         self.walk = 0
         self.work: dict[str, int] = {}
@@ -301,9 +301,14 @@ class Writer(Body):
     def loop(self) -> Iterator[None]:
         """Around the statements for a piece of the row."""
         r = self.axes["r"]
-        with self.open(f"for start in range(0, {size_text(r.length)}, RBLOCK):"):
+        with self.open(f"for start in {self.steps(size_text(r.length))}:"):
             self.axis(r, "start")
             yield
+
+    def steps(self, end: str) -> str:
+        """Where the pieces begin; with ``stages``, pieces to come are read ahead into shared memory."""
+        ahead = self.blocks.stages
+        return f"range(0, {end}, RBLOCK)" if ahead == 1 else f"tl.range(0, {end}, RBLOCK, num_stages={ahead})"
 
     def _element(self, i: Instr) -> str:
         return cast(self.part(i.args[1]), self.dtype(i.args[1]), i.dtype)

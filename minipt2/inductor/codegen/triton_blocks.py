@@ -42,6 +42,8 @@ LONG = 4096
 """Elements of a row that are worth a program of their own, where rows are too few."""
 WALKED_AGAIN = 16384
 """Elements at a time of a row that is walked more than once. Measured on rows of 65536: 80 % of a copy, where 4096 gave 50 %."""
+FIRST_CACHE = 1 << 17
+"""Bytes of a row that stay in an SM's own cache."""
 MOST_SPLIT = 1024
 POSITIONS = 4
 """Masks and numbers made of positions from which on they are worth a row of their own."""
@@ -96,6 +98,13 @@ def _widest(plan: Plan) -> int:
             reach[i.args[0]] = max(reach.get(i.args[0], 1), prod(hint(sizes.get(v, 1)) for v in i.args[1].names()))
     most = max(reach.values(), default=1)
     return max((bytes_of[name] for name, n in reach.items() if 4 * n >= most), default=4)
+
+
+def stays_near(plan: Plan) -> bool:
+    """Whether walking a row of half types once more costs less than more arithmetic on the first walk: an SM has four units for exponentials, and
+    at two bytes an element they are what is short. Measured on softmax over 65536: 82 % of a copy, where an online sum gave 62 %."""
+    widest = _widest(plan)
+    return widest <= 2 and plan.length * widest <= FIRST_CACHE
 
 
 def _pointwise(plan: Plan, hw: Hw) -> Blocks:

@@ -49,7 +49,7 @@ class Part(_Sharing):
         else:
             once = self.blocks.split * self.blocks.r
             self.line(f"span = ({size_text(length)} + {once - 1}) // {once} * RBLOCK")
-        with self.open(f"for step in range(0, {chunk}, RBLOCK):"):
+        with self.open(f"for step in {self.steps(str(chunk))}:"):
             self.line(f"start = chunk * {chunk} + step")
             self.axis(self.axes["r"], "start")
             yield

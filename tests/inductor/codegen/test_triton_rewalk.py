@@ -1,10 +1,14 @@
-"""Rows too long for registers: a softmax that walks them twice, and what the cache is told."""
+"""Rows too long for registers: a softmax that walks them twice or thrice, and what the cache is told."""
+from dataclasses import replace
+
 import pytest
 import torch
 
 from minipt2 import prims as P
 from minipt2.prims.decompositions import decompositions
 from minipt2.inductor import triton_pool
+from minipt2.inductor.codegen import triton as codegen
+from minipt2.inductor.codegen.triton_blocks import choose
 from tests.inductor.codegen.test_triton import generated, run
 from tests.inductor.scheduler.test_fusion import softmax
 
@@ -27,12 +31,11 @@ def rows(dtype=torch.float32):
     return x.to(dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_softmax_in_two_walks(dtype):
-    """NaN, infinities, rows of nothing but -inf, maxima that grow in every piece and that never do."""
-    x = rows(dtype)
-    fn = softmax if dtype is not torch.bfloat16 else (lambda v: P.convert(softmax(P.convert(v, torch.float32)), dtype))
-    found, = run(fn, x)
+@pytest.mark.parametrize("dtype, many", [(torch.float32, False), (torch.float64, False), (torch.bfloat16, False), (torch.float32, True)])
+def test_softmax_of_long_rows(dtype, many):
+    """NaN, infinities, rows of nothing but -inf, maxima that grow in every piece and that never do; few rows are shared by programs."""
+    x = rows(dtype).repeat(20 if many else 1, 1)
+    found, = run(softmax if dtype is not torch.bfloat16 else half_softmax, x)
     tolerance = 1e-2 if dtype is torch.bfloat16 else 1e-5
     torch.testing.assert_close(found, torch.softmax(x, -1), rtol=tolerance, atol=1e-7, equal_nan=True)
 
@@ -48,6 +51,24 @@ def test_walks_and_what_is_kept():
     assert text.count("for start in") == 2
     first, second = text.split("for start in")[1:]
     assert 'eviction_policy="evict_last"' in first and 'eviction_policy="evict_first"' in second
+
+
+def half_softmax(x):
+    return P.convert(softmax(P.convert(x, torch.float32)), torch.bfloat16)
+
+
+@pytest.mark.parametrize("length, walks", [(1 << 16, 3), (1 << 17, 2)])
+def test_short_rows_of_half_types_are_walked_once_more(length, walks):
+    """Where a row stays near, one exponential less an element is worth a walk."""
+    assert generated(half_softmax, torch.empty(140, length, device="meta", dtype=torch.bfloat16))[1].text.count("for start in") == walks
+
+
+def test_pieces_read_ahead(monkeypatch):
+    """With stages, the loops over a row say so to Triton; the results are the same."""
+    monkeypatch.setattr(codegen, "choose", lambda *args: replace(choose(*args), stages=3))
+    x = rows(torch.bfloat16).repeat(20, 1)
+    assert "tl.range(0, 40000, RBLOCK, num_stages=3)" in generated(half_softmax, x)[1].text
+    torch.testing.assert_close(run(half_softmax, x)[0], torch.softmax(x, -1), rtol=1e-2, atol=1e-7, equal_nan=True)
 
 
 def test_other_sums_are_taken_on_their_own_walk():
