@@ -51,6 +51,7 @@ CALLS = [
     ("_upsample_nearest_exact3d_backward", same(1, 2, 5, 5, 5), (5, 5, 5), (1, 2, 3, 4, 2)),
     ("_upsample_bicubic2d_aa", IMAGE, (4, 9), False), ("_upsample_bilinear2d_aa", IMAGE, (3, 3), True), ("_upsample_lanczos2d_aa", IMAGE, (4, 3), False),
     ("_upsample_bicubic2d_aa_backward", same(2, 3, 4, 9), (4, 9), (2, 3, 6, 5), False),
+    ("max_pool2d_with_indices", IMAGE * 0 - torch.inf, [3, 2], [2, 1], [1, 1]), ("max_pool2d_with_indices", IMAGE - torch.inf, [3, 3], [1, 2], [1, 1], [2, 1]),
     ("_weight_norm_interface", X, same(4, 1), 0), ("_weight_norm_interface_backward", Y, X, same(4, 1), X.norm(dim=1, keepdim=True), 0),
     ("affine_grid_generator", same(2, 2, 3), (2, 3, 4, 5), False), ("affine_grid_generator", same(2, 3, 4), (2, 1, 3, 2, 4), True),
     ("as_strided_scatter", X, same(2, 3), (2, 3), (7, 2), 1), ("batch_norm_update_stats", IMAGE, None, None, 0.1),

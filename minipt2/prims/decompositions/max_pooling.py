@@ -53,7 +53,7 @@ def _max_pool(x: Value, n: int, kernel_size: Ints, stride: Ints, padding: Ints, 
         here = p.slice(padded, (*lead, *starts), (*x.shape[:first], *ends), (*[1] * first, *strides))
         flat = _positions(here, [b - pad for b, pad in zip(starts, pads)], strides, sizes)
         if best is None:
-            best, where = here, flat
+            best, where = here, _positions(here, [b - pad for b, pad in zip(starts, pads)], strides, sizes, steps)
             continue
         wins = p.gt(here, best)
         wins = p.logical_or(wins, p.isnan(here)) if x.dtype.is_floating_point else wins
@@ -61,11 +61,17 @@ def _max_pool(x: Value, n: int, kernel_size: Ints, stride: Ints, padding: Ints, 
     return best, where
 
 
-def _positions(like: Value, starts: Ints, strides: Ints, sizes: Ints) -> Value:
-    """For each window the flat position, in the image, of its element that lies ``starts`` from the first window's corner."""
+def _positions(like: Value, starts: Ints, strides: Ints, sizes: Ints, skip: Ints = ()) -> Value:
+    """For each window the flat position, in the image, of its element that lies ``starts`` from the first window's corner; where that is padding
+    before the image, of the first one in steps of ``skip`` that is not."""
     n, total, step = len(sizes), None, 1
     for d in reversed(range(n)):
-        along = p.iota(like.shape[like.ndim - n + d], starts[d] * step, strides[d] * step, torch.int64, like.device)
+        if skip and starts[d] < 0:
+            at = p.iota(like.shape[like.ndim - n + d], starts[d], strides[d], torch.int64, like.device)
+            missing = p.floordiv(p.maximum(p.neg(at), 0) + (skip[d] - 1), skip[d])
+            along = (at + missing * skip[d]) * step
+        else:
+            along = p.iota(like.shape[like.ndim - n + d], starts[d] * step, strides[d] * step, torch.int64, like.device)
         spread = p.broadcast_in_dim(along, like.shape, (like.ndim - n + d,))
         total, step = spread if total is None else total + spread, step * sizes[d]
     return total

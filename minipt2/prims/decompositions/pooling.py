@@ -1,4 +1,4 @@
-"""Average pooling: a reduction where windows tile the input, a sum of slices where they overlap. Max pooling stays a fallback.
+"""Average pooling: a reduction where windows tile the input, a sum of slices where they overlap.
 
 Upstream: ``torch._inductor.lowering`` (``avg_pool2d``, ``_adaptive_avg_pool2d``).
 """
