@@ -34,18 +34,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.i
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.fixture
-def interpreted(fresh):
-    with config.patch(triton_interpret=True):
-        yield
-
-
-@pytest.fixture
-def on_many_sms(interpreted, monkeypatch):
-    """Blocks as for a large GPU: kernels share rows among programs."""
-    monkeypatch.setattr(importlib.import_module("minipt2.inductor.compile"), "TINY", REFERENCE)
-
-
 def generated(fn, *tensors, hw: Hw = REFERENCE):
     """The schedule of ``fn`` (of prims) for a GPU, and its programs."""
     plan = schedule(lower(graph_of(fn, *tensors)), GPU)
