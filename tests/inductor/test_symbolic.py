@@ -3,6 +3,7 @@ import pytest
 import torch
 from torch import fx
 
+import minipt2
 from minipt2 import config, trace
 from minipt2 import prims as P
 from minipt2.inductor import compile_graph, runtime
@@ -208,3 +209,21 @@ def test_known_multiples_are_written_as_such():
     s = schedule(lower(fx.GraphModule({}, recorder.graph)))
     kernel, = s.kernels
     assert [str(n) for n in kernel.group.domain.sizes.values()] == ["32*d0"] and str(s.program.derived) == "{d0: (s0)//8}"
+
+
+def repeated(x, k):
+    return x.repeat(k)[:3]
+
+
+def added(x, a, b):
+    return x.reshape(a, -1) + x.reshape(b, -1), x * b
+
+
+def test_numbers_found_while_compiling_to_be_fixed_or_equal():
+    """Once captured as symbols, they are still arguments of the graph."""
+    x = torch.arange(12.)
+    with config.patch(raise_internal_errors=True):
+        for fn, calls in ((repeated, [(2,), (3,), (1,), (4,), (1,)]), (added, [(2, 2), (3, 3), (4, 4), (1, 1)])):
+            compiled = minipt2.compile(fn)
+            for numbers in calls:
+                torch.testing.assert_close(compiled(x, *numbers), fn(x, *numbers))

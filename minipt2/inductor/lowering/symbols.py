@@ -37,8 +37,11 @@ class Symbols:
         nodes = [n for n in graph.nodes if n.op == "placeholder"]
         for position, val in enumerate(fakes if fakes is not None else [n.meta.get("val") for n in nodes]):
             if isinstance(val, SYMBOLIC):
-                self.inputs[val.node.expr] = position
-                self.hints[val.node.expr] = UNKNOWN if val.node.hint is None else val.node.hint
+                e = val.node.expr
+                if not e.is_Symbol or e in self.inputs:  # found meanwhile to be a number, or another input: its place has a name that nobody reads
+                    e = sympy.Symbol(f"known{position}", integer=e.is_integer)
+                self.inputs[e] = position
+                self.hints[e] = UNKNOWN if val.node.hint is None else val.node.hint
                 self._facts = val.node.env.facts
         if self.inputs:
             self._know_multiples()
