@@ -20,7 +20,7 @@ from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_
 from ..shapes.known import SYMBOLIC, equal_all, likely
 from .borrowed import run_borrowed
 from .data import RULES as DATA, mask_indices
-from .families import Irregular, family_of, adjacent_index
+from .families import Irregular, family_of, adjacent_index, new
 from .images import batch_norm, image_strides
 from .overlap import refusal_of
 from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor
@@ -163,7 +163,7 @@ def _borrowed_or_specialized(mode: FakeMode, func: OpOverload, args: tuple, kwar
     """By upstream's fake tensors; where these refuse symbols too, the sizes become known ones: the code is right for those only, and guarded."""
     try:
         return run_borrowed(mode, func, args, kwargs, symbols=True)
-    except RuntimeError:
+    except (RuntimeError, AttributeError):  # the latter where they ask a symbol for what only upstream's nodes have
         back: dict[int, FakeTensor] = {}
 
         def settled(value: Any) -> Any:
@@ -289,9 +289,11 @@ def _batch_norm_with_workspace(mode: FakeMode, func: OpOverload, args: tuple, kw
 
 @rule(aten.channel_shuffle.default)
 def _channel_shuffle(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
-    """In the memory format of the image; upstream's rule knows row-major only."""
-    result, strides = run_borrowed(mode, func, args, kwargs), image_strides(args[0])
-    return FakeTensor(mode, torch.empty_strided(result.shape, strides, dtype=result.dtype, device="meta"), result.fake_device)
+    """In the memory format of the image; upstream's rule knows row-major and known sizes only."""
+    x, groups = (*args, *kwargs.values())
+    if x.dim() < 3 or groups < 1 or x.shape[1] % groups:
+        return run_borrowed(mode, func, args, kwargs)  # eager's error
+    return new(mode, x.shape, x, None, image_strides(x))
 
 
 @rule(aten.convolution.default)
