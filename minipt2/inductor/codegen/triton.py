@@ -318,7 +318,10 @@ class Writer(Body):
         mask = "rmask" if self.axes["r"].masked else ""
         acc = accumulator(i.args[0], i.dtype)
         text = self._element(i)
-        if self.spread[i.args[1].id] != {"x", "r"}:
+        spread = self.spread[i.args[1].id]
+        if not spread:  # a constant has one dimension, which ``broadcast_to`` refuses
+            text = f"tl.where(tl.full([XBLOCK, RBLOCK], True, tl.int1), {text}, {text})"
+        elif spread != {"x", "r"}:
             text = f"tl.broadcast_to({text}, [XBLOCK, RBLOCK])"
         return acc.whole(text, mask, self.name, self.line, self.axes["r"].length)
 

@@ -122,6 +122,7 @@ PROGRAMS = {
     "half": (lambda u: P.convert(P.exp(P.convert(u, torch.float32)), torch.float16), A.half()),
     "truth": (lambda u: [P.any(P.gt(u, 2.0), [1]), P.all(P.gt(u, -9.0), [0])], A),
     "double": (lambda u: P.sum(P.mul(u, 0.1), [1]), A.double()),
+    "constants": (lambda u: [P.all(P.eq(P.full([70, 130], 2.0, torch.float32, u.device), 2.0), [1]), P.sum(P.exp(P.full([70, 130], 1.0, torch.float32, u.device)), [1])], A),
 }
 SHOWN = ("bias_relu", "softmax", "layer_norm", "column_sum", "row_sum_shared", "statistics_shared", "long_softmax", "transpose", "argmax",
          "cat", "gather", "scatter_add", "pad", "half")
