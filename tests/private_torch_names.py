@@ -3,6 +3,7 @@
 ALLOWED: dict[str, str] = {
     "torch.ops._c10d_functional": "collectives as operators that start at once and are waited for: what sharded parameters are gathered by",
     "torch.distributed._functional_collectives": "gives those operators their meta kernels",
+    "torch._VF": "the functions that recurrent modules call: told from others where the sequence length is a symbol",
     "torch._ops.OpOverload": "the type of an ATen overload: what an FX node's target is tested for",
     "torch._subclasses.fake_tensor": "FakeTensorMode for operators that our own fake tensors have no rule for (borrowed, DESIGN section 3)",
     "torch.distributions.utils._lazy_property_and_property": "what a distribution's class gives for a lazy property: made while tracing",

@@ -15,7 +15,7 @@ from torch import fx
 from .. import shapes, trace
 from ..assume import ASSUME
 from ..errors import Unsupported
-from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run
+from ..fake import DataDependent, DynamicShape, FakeMode, FakeTensor, Unfakeable, run, steps_vary
 from ..prims.lazy import Graph
 from ..shapes.known import shown_by
 from .assumptions import version_of
@@ -202,6 +202,8 @@ class OutputGraph(FrameSymbols):
         node.meta["stack"] = self.tx.frames()
         if self._unknowns() != unknown:
             node.meta.update(depends_on_data=True, shows=shown_by(value))
+        elif op == "call_function" and steps_vary(target, fx.map_arg(args, lambda n: n.meta["val"])):
+            node.meta["depends_on_data"] = True  # run on its own, between compiled pieces
         if self.checkpoint is not None:
             node.meta["checkpoint"] = self.checkpoint
         if value is None or _is_inplace(op, target, kwargs):  # what returns nothing is called for what it does

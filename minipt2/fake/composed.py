@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from ..shapes.known import SYMBOLIC
+from .recurrent import steps_vary, without_steps
 from .views import has_symbols
 
 aten = torch.ops.aten
@@ -33,6 +34,8 @@ def run(fn: Callable, args: Sequence[Any], kwargs: dict[str, Any], again: Callab
     Where C++ refuses symbols once more in Python (not at first: for most functions that records more operators), where that does too with the
     sizes at hand, which are guarded then. ``again()`` comes before each repetition. Raises what the first attempt raises.
     """
+    if steps_vary(fn, args):
+        return without_steps(*args)
     try:
         return fn(*args, **kwargs)
     except RuntimeError as error:

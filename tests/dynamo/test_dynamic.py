@@ -1,4 +1,5 @@
 """Symbolic sizes in capture: what becomes dynamic, what stays fixed, how many versions are compiled, and what guards they have."""
+import copy
 import math
 
 import pytest
@@ -10,6 +11,7 @@ from minipt2 import FixedSize, InvalidArgument
 from minipt2.dynamo.cache import Meta, dynamic_dims
 
 from dynamic_cases import run
+from tests.compare import assert_same
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -398,3 +400,37 @@ def test_marks_within_compiled_code_change_nothing():
 
     versions = run(f, rows([2, 3, 4]))
     assert not versions.breaks
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.inner, self.rnn = torch.nn.Linear(4, 4), kind(4, 5, **options)
+        self.outer = torch.nn.Linear(5 * (1 + self.rnn.bidirectional), 2)
+
+    def forward(self, x):
+        y, last = self.rnn(self.inner(x).relu())
+        return self.outer(y).tanh(), last * 2
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+@pytest.mark.parametrize("kind, options", [
+    (torch.nn.GRU, dict(batch_first=True)), (torch.nn.GRU, dict(num_layers=2, bidirectional=True, dropout=0.3)),
+    (torch.nn.RNN, dict(nonlinearity="relu", batch_first=True)), (torch.nn.RNN, {}),
+], ids=["gru", "deep gru", "relu", "tanh"])
+def test_recurrent_layers_serve_every_length(kind, options, backend):
+    minipt2.reset()
+    plain = Recurrent(kind, **options)
+    model = copy.deepcopy(plain)
+    fn = minipt2.compile(model, backend=backend)
+    for length in (6, 8, 11, 7):
+        x = torch.randn((3, length, 4) if plain.rnn.batch_first else (length, 3, 4))
+        results = []
+        for call, module in ((plain, plain), (fn, model)):
+            torch.manual_seed(0)
+            given = x.clone().requires_grad_()
+            y, last = call(given)
+            (y.sum() + last.pow(2).sum()).backward()
+            results.append((y, last, given.grad, [p.grad for p in module.parameters()]))
+        assert_same(*results)
+    assert minipt2.counters()["graphs"] == 2 and minipt2.counters()["breaks"] == 0

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _EVERY_GENERATORS = ("CALL_INTRINSIC_1", "CLEANUP_THROW")
 """Where exception handlers begin that 3.12 puts around the body of every generator and around every ``yield from``."""
+_COMPARING = frozenset("PUSH_EXC_INFO LOAD_GLOBAL BUILD_TUPLE CHECK_EXC_MATCH POP_JUMP_IF_FALSE COPY POP_EXCEPT NOP".split())
+"""What ``except SomeError:`` consists of for an exception of another class."""
 
 
 class GeneratorVariable(Variable):
@@ -117,12 +119,12 @@ class GeneratorVariable(Variable):
 
     def cleans_up(self) -> bool:
         """Whether it has a ``finally`` or ``with`` that runs when it is dropped half-way."""
-        return not self.finished and any(map(_cleans_up, self.child.program.instructions))
+        return not self.finished and any(_cleans_up(self.child, instr) for instr in self.child.program.instructions)
 
     def check_left(self) -> None:
         """Python closes a generator that is dropped half-way; one with a ``finally`` or ``with`` to leave is not ours then."""
-        if not self.finished and _cleans_up(self.child.current):
-            self._refuse("a generator that is left half-way has code to run when it is dropped")
+        if not self.finished and _cleans_up(self.child, self.child.current):
+            self._refuse(f"generator {self.child.code.co_qualname} is left half-way and has code to run when it is dropped")
 
     def _refuse(self, reason: str) -> NoReturn:
         error = Unsupported("MP903", reason)
@@ -156,9 +158,32 @@ def _held(var: Variable) -> Iterator[Variable]:
         yield from (v for v in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(v, Variable))
 
 
-def _cleans_up(instr: Instruction) -> bool:
-    """Whether an exception handler of the program's own is around ``instr``."""
-    return instr.handler is not None and instr.handler.target.op not in _EVERY_GENERATORS
+def _cleans_up(child: "Translator", instr: Instruction) -> bool:
+    """Whether a ``GeneratorExit`` raised at ``instr`` would run code of the program's own before it leaves the generator."""
+    handler = instr.handler
+    while handler is not None and handler.target.op not in _EVERY_GENERATORS:
+        left = _unmatched(child, handler.target)
+        if left is None:
+            return True
+        handler = left.handler
+    return False
+
+
+def _unmatched(child: "Translator", target: Instruction) -> Instruction | None:
+    """Where an exception handler that begins at ``target`` raises ``GeneratorExit`` again, having compared it with other classes only."""
+    i = child.program.index[target]
+    while True:
+        instr = child.program.instructions[i]
+        if instr.op == "RERAISE":
+            return instr
+        if instr.op not in _COMPARING or instr.op == "LOAD_GLOBAL" and not _is_error(child, instr.arg):
+            return None
+        i = child.program.index[instr.target] if instr.op == "POP_JUMP_IF_FALSE" else i + 1
+
+
+def _is_error(child: "Translator", name: str) -> bool:
+    value = child.f_globals.get(name, child.f_builtins.get(name))
+    return isinstance(value, type) and issubclass(value, Exception)
 
 
 def _is_none(value: Variable) -> bool:

@@ -1,6 +1,7 @@
 """When the ``finally`` of a generator that is dropped half-way runs: at the same place of the program as in eager."""
 from __future__ import annotations
 
+import collections.abc
 import itertools
 
 import pytest
@@ -125,3 +126,63 @@ def test_cleans_up_when_eager_does(program):
 
 def test_one_that_is_consumed_is_in_the_graph():
     assert_same(run(consumed, torch.ones(3)), run(minipt2.compile(consumed, backend="eager", fullgraph=True), torch.ones(3)))
+
+
+class Table(collections.abc.Sequence):
+    """Its ``__iter__`` is a generator with ``except IndexError`` around the ``yield``."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, k):
+        if k > 2:
+            raise IndexError(k)
+        return k + 1
+
+
+def with_several_clauses(values):
+    try:
+        for value in values:
+            yield value * 2
+    except (ValueError, KeyError):
+        log.append("never")
+    except ArithmeticError:
+        log.append("never either")
+
+
+def first_of_a_sequence(x):
+    return x * next(iter(TABLE)) + any(k > 1 for k in TABLE)
+
+
+def left_between_clauses(x):
+    for value in with_several_clauses([x, x + 1]):
+        break
+    return value
+
+
+def catching_everything(values):
+    try:
+        yield from values
+    except BaseException:
+        log.append("caught")
+        raise
+
+
+def left_where_everything_is_caught(x):
+    for value in catching_everything([x, x + 1]):
+        break
+    log.append("after")
+    return value
+
+
+TABLE = Table()
+
+
+@pytest.mark.parametrize("program", [first_of_a_sequence, left_between_clauses])
+def test_handlers_of_other_exceptions_are_no_code_to_run(program):
+    assert_same(run(program, torch.ones(3)), run(minipt2.compile(program, backend="eager", fullgraph=True), torch.ones(3)))
+
+
+def test_a_handler_of_everything_is():
+    fn = minipt2.compile(left_where_everything_is_caught, backend="eager")
+    assert_same(run(left_where_everything_is_caught, torch.ones(3)), run(fn, torch.ones(3)))
