@@ -306,7 +306,8 @@ class Writer(Body):
             yield
 
     def steps(self, end: str) -> str:
-        """Where the pieces begin; with ``stages``, pieces to come are read ahead into shared memory."""
+        """Where the pieces begin; with ``stages``, pieces to come are read ahead into shared memory (softmax
+        over 65536, on an H200: slower than without; ``max-autotune`` tries)."""
         ahead = self.blocks.stages
         return f"range(0, {end}, RBLOCK)" if ahead == 1 else f"tl.range(0, {end}, RBLOCK, num_stages={ahead})"
 

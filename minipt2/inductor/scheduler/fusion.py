@@ -99,6 +99,8 @@ def _try(a: Group, b: Group, ordered: bool = False) -> tuple[Group | None, str]:
         return None, "the fused kernel would touch too many buffers"
     if (a.reduces or b.reduces) and (a.scatters() or b.scatters()):
         return None, "one scatters while the other reduces"
+    if a.reduces != b.reduces and _places(b if a.reduces else a) > a.policy.places:
+        return None, "one reads windows while the other reduces"
     if not ordered and a.graph is not None and a.graph.between(a.unit, b.unit) is None:
         return None, "a third step must run between them"
     reason = "their loops walk the shared buffers differently"
@@ -108,6 +110,16 @@ def _try(a: Group, b: Group, ordered: bool = False) -> tuple[Group | None, str]:
         if not reason:
             return fused, ""
     return None, reason
+
+
+def _places(g: Group) -> int:
+    """In how many places at most a node of ``g`` reads one buffer."""
+    found = defaultdict(set)
+    for k, n in enumerate(g.nodes):
+        for a in n.accesses:
+            if a.mode == "load":
+                found[k, a.buffer].add(a.index)
+    return max(map(len, found.values()), default=0)
 
 
 def _alignments(a: Group, b: Group, ta: dict[str, list[Access]], tb: dict[str, list[Access]], shared: list[str]) -> Iterator[Alignment]:

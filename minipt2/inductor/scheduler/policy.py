@@ -20,11 +20,13 @@ SHORT_COLUMN, TALL_COLUMN, COLUMN_TILE = 256, 4096, 32
 class Policy:
     """``rewalk(rows, length, contiguous)``: why a kernel should not walk ``length`` reduced elements of ``rows`` results a second time,
     empty if it should; ``contiguous``: along the reduced elements. ``welford``: mean and variance are one reduction to the code generator.
-    ``alone_from``: bytes from which an intermediate is a tensor of its own, allocated and freed when its time is, and not a part of the arena."""
+    ``alone_from``: bytes from which an intermediate is a tensor of its own, allocated and freed when its time is, and not a part of the arena.
+    ``places``: in how many places elementwise work may read one buffer (the windows over an element) and still join a reduction."""
 
     rewalk: Callable[[float, float, bool], str]
     welford: bool = False
     alone_from: float = math.inf
+    places: float = math.inf
 
 
 def _cpu(rows: float, length: float, contiguous: bool) -> str:
@@ -43,6 +45,9 @@ def _gpu(rows: float, length: float, contiguous: bool) -> str:
 
 
 CPU = Policy(_cpu)
-GPU = Policy(_gpu, welford=True, alone_from=1 << 22)
+MOST_PLACES = 3
+"""Measured: the backward of 3 x 3 max pooling in one kernel with the sums of a batch norm takes four times as long as its bytes; its registers leave
+too few threads to wait for memory."""
+GPU = Policy(_gpu, welford=True, alone_from=1 << 22, places=MOST_PLACES)
 """A call holds its arena from end to end, which beside all that was saved for a backward would double the peak; the device's allocator hands large
 blocks out in less time than a kernel takes to fill them."""

@@ -45,3 +45,14 @@ def test_positions_are_worked_out_once_for_a_row_of_channels():
     assert blocks(pool, image)[0].y == 0
     thin, = blocks(pool, empty(64, 3, 56, 56).to(memory_format=torch.channels_last))
     assert thin.y == 0
+
+
+def test_windows_do_not_join_reductions():
+    """The gradient of a pooling is a kernel of its own, in rows of channels, beside the sums of the normalisation before it."""
+    def backward(grad, offsets, x):
+        g = P.convert(P.where(P.le(x, 0.0), 0.0, P.max_pool_backward(grad, offsets, (112, 112), (3, 3), (2, 2), (1, 1), (1, 1))), torch.float32)
+        return P.convert(g, torch.bfloat16), P.sum(P.mul(g, P.convert(x, torch.float32)), [0, 2, 3])
+    last = dict(memory_format=torch.channels_last)
+    windows = empty(64, 64, 56, 56).to(**last), empty(64, 64, 56, 56, dtype=torch.int8).to(**last)
+    gather, sums = blocks(backward, *windows, empty(64, 64, 112, 112).to(**last))
+    assert gather.y and not gather.r and sums.split > 1
