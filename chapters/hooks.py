@@ -6,15 +6,16 @@ import re
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from mkdocs.structure.files import File, Files  # noqa: E402
-
 from chapters import book, results  # noqa: E402
 from minipt2.report import reference  # noqa: E402
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 SOURCES = "minipt2/report/assets"
 _drawn: dict[str, str] = {}
@@ -22,6 +23,8 @@ _drawn: dict[str, str] = {}
 
 def on_files(files: Files, config: Any) -> Files:
     """Chapters, pages made from the registries, and the figures' script and style."""
+    from mkdocs.structure.files import File  # only where a site is built: tests read pages without it
+
     for chapter in book.chapters():
         files.append(File.generated(config, f"chapters/{chapter.folder.name}.md", content=chapter_page(chapter)))
     for path in results.recorded():

@@ -14,14 +14,16 @@ from ..sizes import hint, nonnegative, tidy
 from .kernels import Kernel, Schedule
 
 _MAY_RETURN_INPUT = frozenset("contiguous reshape flatten to type_as expand_as view_as broadcast_to".split())
+_COUNT_FROM_STORAGE = frozenset({"as_strided_scatter", "as_strided_copy"})
+"""Their offset counts from the start of the operand's storage, which in the arena is the arena's."""
 
 
 @exercise("5.5")
 def plan_memory(s: Schedule) -> dict[str, Slot]:
     """Slots for the intermediates of ``s``. Buffers alive at the same time never overlap, except a result written in place (``s.inplace``).
 
-    Left out: graph outputs, results of extern calls that allocate themselves, whatever such a call may return a view of, and what is as large as
-    ``s.alone_from``.
+    Left out: graph outputs, results of extern calls that allocate themselves, whatever such a call may return a view of or looks for by its place
+    in a storage, and what is as large as ``s.alone_from``.
     Where sizes are symbols, slots have numbers for offsets, and ``s.moves`` says what is taken and given back in which order.
     """
     # >>> 5.5
@@ -94,9 +96,10 @@ def _plannable(s: Schedule) -> set[str]:
         elif step.target == "alloc" or step.out_variant is not None:
             named |= step.writes() - set(step.mutates)
     for step in s.steps:
-        if isinstance(step, Extern) and step.target != "alloc" and step.out_variant is None:
-            named -= step.writes()
-            if _may_alias(step):
+        if isinstance(step, Extern) and step.target != "alloc":
+            if step.out_variant is None:
+                named -= step.writes()
+            if _may_alias(step) or _name(step) in _COUNT_FROM_STORAGE:
                 named -= step.reads()
     given = {b.name for b in (*s.program.inputs, *s.program.constants)}
     return {n for n in named - outputs - given if not _alone(s, s.layouts[n])}
@@ -109,9 +112,14 @@ def _alone(s: Schedule, layout: Layout) -> bool:
 def _may_alias(step: Extern) -> bool:
     """Can the call's result share memory with an operand?"""
     schema = getattr(step.target, "_schema", None)
-    if schema is None:
+    if schema is None or step.out_variant is not None:
         return False
-    return schema.name.split("::")[-1] in _MAY_RETURN_INPUT or any(r.alias_info is not None for r in schema.returns)
+    return _name(step) in _MAY_RETURN_INPUT or any(r.alias_info is not None for r in schema.returns)
+
+
+def _name(step: Extern) -> str:
+    schema = getattr(step.target, "_schema", None)
+    return schema.name.split("::")[-1] if schema is not None else ""
 
 
 def _donor(s: Schedule, step: Kernel, k: int, name: str, size: Any, plan: dict[str, Slot], last: dict[str, int],
