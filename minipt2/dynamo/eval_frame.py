@@ -88,23 +88,23 @@ class FrameCallback:
             return hook.skip_once()  # a debugger's or coverage tool's own function
         record = self.records.get(id(code))
         if record is None:
-            record = self.records[id(code)] = CodeRecord(code, self.dynamic)
+            record = self.records.setdefault(id(code), CodeRecord(code, self.dynamic))  # of two threads that meet here one makes it
         if record.left_alone or under_transform():
             return hook.skip_once()
         if cache_entry is not None and hook.has_others(code):  # torch.compile was here: its bookkeeping and ours do not mix
             return hook.skip_once()
-        contended = not _lock.acquire(blocking=False)
-        if contended:
-            _lock.acquire()
+        with _lock:
+            return self._decide(frame, record)
+
+    def _decide(self, frame: Any, record: CodeRecord) -> hook.Decision:
         _tracing.depth = getattr(_tracing, "depth", 0) + 1
         try:
-            if contended and record.cache.lookup(frame.f_locals) is not None:  # meanwhile another thread has made it
-                return hook.skip_once()
-            with trace.span(f"capture of {code.co_qualname}"):
+            if threading.active_count() > 1 and record.cache.lookup(frame.f_locals) is not None:
+                return hook.skip_once()  # since C looked, another thread has made it
+            with trace.span(f"capture of {record.code.co_qualname}"):
                 return self._compile(frame, record)
         finally:
             _tracing.depth -= 1
-            _lock.release()
 
     def _compile(self, frame: Any, record: CodeRecord) -> hook.Decision:
         if record.cache.entries and not self._may_recompile(frame, record):

@@ -92,7 +92,7 @@ def test_a_wrong_value_shows_call_and_test(verdicts):
     assert "CodeCache.lookup(" in test["call"] and "'n': 3" in test["call"] and "n = 3" in test["message"]
 
 
-@pytest.mark.parametrize("name, line", [("raises", "return self.nothing_like_this"), ("loop", "pass"), ("loop", "while True:"), ("segfault", "ctypes.CDLL")])
+@pytest.mark.parametrize("name, line", [("raises", "return self.nothing_like_this"), ("loop", "pass"), ("segfault", "ctypes.CDLL")])
 def test_the_students_line_is_named(verdicts, name, line):
     place = failing(verdicts[name])["place"]
     assert f"{name}.py:" in place and (line in place or name == "loop" and "while True:" in place), verdicts[name]

@@ -46,8 +46,8 @@ def _gpu(rows: float, length: float, contiguous: bool) -> str:
 
 CPU = Policy(_cpu)
 MOST_PLACES = 3
-"""Measured: the backward of 3 x 3 max pooling in one kernel with the sums of a batch norm takes four times as long as its bytes; its registers leave
-too few threads to wait for memory."""
+"""Places of a window up to which it is read beside a reduction. Measured: the backward of 3 x 3 max pooling in one kernel with the sums of a batch norm
+takes four times as long as its bytes."""
 GPU = Policy(_gpu, welford=True, alone_from=1 << 22, places=MOST_PLACES)
 """A call holds its arena from end to end, which beside all that was saved for a backward would double the peak; the device's allocator hands large
 blocks out in less time than a kernel takes to fill them."""
