@@ -4,14 +4,13 @@ Upstream calls every kernel by itself (``torch._inductor.codegen.wrapper``).
 """
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from ..ir import Extern
 from ..scheduler.kernels import Schedule
-from ..scheduler.memory import storage_bytes
-from ..sizes import hint, use
+from ..scheduler.memory import is_large
+from ..sizes import use
 
 MOST_POINTERS = 200
 """Pointers of one C function (ctypes passes at most 1024)."""
@@ -54,11 +53,8 @@ class _Room:
     def __init__(self, schedule: Schedule):
         self.schedule = schedule
         with use(schedule.program.hints):
-            self.large = {n for n, layout in schedule.layouts.items() if n not in schedule.plan and self._is_large(layout)}
+            self.large = {n for n, layout in schedule.layouts.items() if n not in schedule.plan and is_large(schedule, layout)}
         self.made = self.large - {b.name for b in schedule.program.inputs}
-
-    def _is_large(self, layout: Any) -> bool:
-        return self.schedule.alone_from != math.inf and hint(storage_bytes(layout)) >= self.schedule.alone_from
 
     def between(self, run: Run, step: Any) -> bool:
         return not self.made.isdisjoint(step.writes()) and any(not self.large.isdisjoint(self.schedule.frees[i]) for i in run.steps)

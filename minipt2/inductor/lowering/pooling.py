@@ -70,17 +70,13 @@ def _all(tests: Sequence[Test]) -> Any:
     return result
 
 
-def _place(e: Expr) -> Any:
-    return ops.constant(int(e), torch.int32) if e.is_Integer else ops.index_expr(e, torch.int32)
-
-
 def _under(condition: Any, body: Callable[[], Any], other: int | float) -> Any:
     return body() if condition is True else ops.masked(condition, body, other)
 
 
-def _position(e: Any) -> Any:
+def _position(e: Any, dtype: torch.dtype = torch.int64) -> Any:
     e = sympy.sympify(e)
-    return ops.constant(int(e), torch.int64) if e.is_Integer else ops.index_expr(e, torch.int64)
+    return ops.constant(int(e), dtype) if e.is_Integer else ops.index_expr(e, dtype)
 
 
 class _Window(NamedTuple):
@@ -103,7 +99,7 @@ def _places(window: _Window, at: Index, k: Ints) -> tuple[list[Expr], list[Test]
 @lowering("max_pool")
 def _max_pool(g: Any, x: Tensor, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool) -> list[Tensor | None]:
     """One nest that stores the values and, where they are read, the places."""
-    n, (sizes, dtype), wanted = len(kernel), g.outputs[0], g.used(2)
+    n, (sizes, _), wanted = len(kernel), g.outputs[0], g.used(2)
     window = _Window(x.sizes[-n:], sizes[-n:], kernel, stride, padding, dilation)
     _ready(g, x, math.prod(k / s for k, s in zip(kernel, stride)), math.prod(kernel))
     targets = [g.allocate(sizes, t, order_of=[x]) if use else None for (_, t), use in zip(g.outputs, wanted)]
@@ -204,7 +200,7 @@ def _max_pool_backward(g: Any, grad: Tensor, offsets: Tensor, sizes: Ints, kerne
             if inside is False:
                 continue
 
-            chosen = ops.eq(ops.to_dtype(_under(inside, lambda: offsets.load(spots), NOWHERE), torch.int32), _place(place))
+            chosen = ops.eq(ops.to_dtype(_under(inside, lambda: offsets.load(spots), NOWHERE), torch.int32), _position(place, torch.int32))
             share = ops.to_dtype(_under(inside, lambda: grad.load(spots), 0.0), exact)
             total = ops.add(total, ops.where(chosen, share, ops.constant(0.0, exact)))
         return ops.to_dtype(total, dtype)

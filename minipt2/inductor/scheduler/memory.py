@@ -102,11 +102,12 @@ def _plannable(s: Schedule) -> set[str]:
             if _may_alias(step) or _name(step) in _COUNT_FROM_STORAGE:
                 named -= step.reads()
     given = {b.name for b in (*s.program.inputs, *s.program.constants)}
-    return {n for n in named - outputs - given if not _alone(s, s.layouts[n])}
+    return {n for n in named - outputs - given if s.layouts[n].offset or not is_large(s, s.layouts[n])}
 
 
-def _alone(s: Schedule, layout: Layout) -> bool:
-    return s.alone_from != math.inf and layout.offset == 0 and hint(storage_bytes(layout)) >= s.alone_from
+def is_large(s: Schedule, layout: Layout) -> bool:
+    """Whether a buffer is large enough to be a tensor of its own."""
+    return s.alone_from != math.inf and hint(storage_bytes(layout)) >= s.alone_from
 
 
 def _may_alias(step: Extern) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Collection
 
 from ... import trace
 from ...config import config
-from ..ir import Computed, Extern, Program
+from ..ir import Buffer, Computed, Extern, Program
 from ..sizes import hint, use
 from .beside import side_by_side
 from .contraction import Contraction
@@ -56,7 +56,7 @@ def _schedule(program: Program, policy: Policy, choose: Choose | None) -> Schedu
     if choose is not None:
         groups, templates = Contractor(program, steps, graph, fresh, policy, buffers).contract(groups, removed, choose)
         removed = _removed(_kept(program, steps, {c.extern.name for c, _ in templates.values()}), groups)
-    ordered = _steps(program, graph, steps, groups, removed, templates)
+    ordered = _steps(program, buffers, graph, steps, groups, removed, templates)
     result = Schedule(program, ordered, buffers, removed, alone_from=policy.alone_from)
     result.plan = plan_memory(result)
     result.frees = _frees(result)
@@ -64,12 +64,12 @@ def _schedule(program: Program, policy: Policy, choose: Choose | None) -> Schedu
     return result
 
 
-def _steps(program: Program, graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str],
+def _steps(program: Program, buffers: dict[str, Buffer], graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str],
            templates: dict[int, tuple[Contraction, Any]]) -> list[Kernel | Extern]:
     """Groups as kernels and extern calls, in order; what turned out to make nothing is left out."""
     fused = {g.unit: g for g in groups}
     ordered: list[Kernel | Extern] = []
-    for u in _order(program, graph, steps, fused, removed):
+    for u in _order(program, buffers, graph, steps, fused, removed):
         g = fused.get(u)
         if g is not None and u in templates:
             ordered.append(template(g, templates[u][0], removed, templates[u][1]))
@@ -81,8 +81,8 @@ def _steps(program: Program, graph: Order, steps: list[Computed | Extern], group
     return ordered
 
 
-def _order(program: Program, graph: Order, steps: list[Computed | Extern], fused: dict[int, Group], removed: set[str]) -> list[int]:
-    layouts = {name: buffer.layout for name, buffer in program.by_name().items()}
+def _order(program: Program, buffers: dict[str, Buffer], graph: Order, steps: list[Computed | Extern], fused: dict[int, Group],
+           removed: set[str]) -> list[int]:
     stays = {b.name for b in program.inputs if b.static} | {b.name for b in program.constants}
     lasting = stays | {o.ref.buffer for o in program.outputs if o.ref is not None}
 
@@ -91,7 +91,7 @@ def _order(program: Program, graph: Order, steps: list[Computed | Extern], fused
             return steps[u].reads() - removed, steps[u].writes() - removed
         reads = {name for name, accesses in fused[u].touched().items() if any(a.mode == "load" for a in accesses)}
         return reads - removed, fused[u].written() - removed
-    return late_order(graph, {u: traffic(u) for u in graph.sorted_units()}, lambda name: 0 if name in stays else hint(storage_bytes(layouts[name])),
+    return late_order(graph, {u: traffic(u) for u in graph.sorted_units()}, lambda name: 0 if name in stays else hint(storage_bytes(buffers[name].layout)),
                       lasting.__contains__)
 
 
