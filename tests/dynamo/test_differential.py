@@ -11,7 +11,6 @@ import linecache
 import os
 import random
 import sys
-import traceback
 import types
 import warnings
 from typing import Any, Callable, Iterator
@@ -126,12 +125,26 @@ def failing_call(number: int) -> Iterator[None]:
 def user_lines(error: BaseException) -> list[tuple[int, str]]:
     """Lines of the program in the traceback. A line that goes on in a resume function is not one that eager shows."""
     found: list[tuple[int, str]] = []
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if frame.f_code is run_resumed.__code__:
+    tb = error.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        if code is run_resumed.__code__:
             found.pop()
-        elif frame.f_code.co_filename == FILE:
-            found.append((line, frame.f_code.co_name))
+        elif code.co_filename == FILE:
+            found.append((unbound_line(error, tb) or tb.tb_lineno, code.co_name))
+        tb = tb.tb_next
     return found
+
+
+def unbound_line(error: BaseException, tb: types.TracebackType) -> int | None:
+    """The line that reads the unbound variable; None if ``tb`` is not where that happened.
+
+    CPython 3.11 runs two instructions as one once a function is warm (``STORE_FAST__LOAD_FAST``), and then names the line of the first.
+    """
+    if not isinstance(error, UnboundLocalError) or tb.tb_next is not None:
+        return None
+    pair = [instr for instr in decode(tb.tb_frame.f_code) if instr.offset >= tb.tb_lasti][:2]
+    return next((i.line for i in pair if i.op.startswith("LOAD_FAST") and f"{i.arg!r}" in str(error)), None)
 
 
 def outcome(error: BaseException | None, see: Snapshot) -> Any:
@@ -212,6 +225,20 @@ def difference(text: str, chosen: list[int], act: Callable[[], None] = break_her
 
 
 # ---- tests -------------------------------------------------------------------------------------------------------
+def test_line_of_an_unbound_variable():
+    """The same in a warm function, where CPython's own traceback may name the line before."""
+    text = "def f(n):\n    for v in range(n):\n        a = a\n"
+    scope: dict[str, Any] = {}
+    exec(compile(text, FILE, "exec"), scope)
+    found = []
+    for _ in range(40):
+        try:
+            scope["f"](3)
+        except UnboundLocalError as error:
+            found += user_lines(error)
+    assert found == [(3, "f")] * 40
+
+
 def series(share: int, *strategies: Any) -> Callable:
     """The decorated test runs on one in ``share`` of the programs."""
     quiet = settings(max_examples=max(1, COUNT // share), deadline=None, database=None, suppress_health_check=list(HealthCheck))
