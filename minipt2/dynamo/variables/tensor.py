@@ -5,6 +5,7 @@ numbers (``x.item()``, ``if x:``) breaks the graph. Upstream: ``torch/_dynamo/va
 """
 from __future__ import annotations
 
+import math
 import operator
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ class TensorVariable(Variable):
     def call_method(self, tx, name, args, kwargs) -> Variable:
         if name == "item" and not args and not kwargs:
             return tx.output.call(tx, "item", [self], {}, op="call_method")
-        if name == "tolist" and not symbolic(self.value.shape) and self.value.numel() <= MOST_READ:
+        if name == "tolist" and self._readable():
             return self._numbers(tx)
         if name in DATA_METHODS:
             unsupported("MP102", f"Tensor.{name}() needs the tensor's data", "keep values in tensors, or move this call out of the compiled code")
@@ -179,11 +180,16 @@ class TensorVariable(Variable):
         result = tx.output.call(tx, name, [target, *args], kwargs, op="call_method")
         return tx.constant(None) if name in ("__setitem__", "__delitem__") else result
 
+    def _readable(self) -> bool:
+        """Whether there are few numbers, at the sizes at hand; a size that depends on data cannot be told."""
+        hints = [n.node.hint if symbolic((n,)) else n for n in self.value.shape]
+        return None not in hints and math.prod(hints) <= MOST_READ
+
     def _numbers(self, tx) -> Variable:
-        """``tolist()``: every number on its own, as ``item`` reads it."""
+        """``tolist()``: every number on its own, as ``item`` reads it. How many there are is guarded: it is the length of a list."""
         if self.value.dim() == 0:
             return self.call_method(tx, "item", [], {})
-        rows = [self.call_method(tx, "__getitem__", [ConstantVariable(k)], {}) for k in range(self.value.shape[0])]
+        rows = [self.call_method(tx, "__getitem__", [ConstantVariable(k)], {}) for k in range(int(self.value.shape[0]))]
         from .containers import new
         from .lists import ListVariable
 
