@@ -200,8 +200,28 @@ KINDS: dict[str, Kind] = {
     # no source
     "GLOBAL_STATE": Kind(0, "torch's modes as they were", _state, whole=True),
     "SHAPE": Kind(7, "sizes", lambda guard, const: str(guard)),
+    "DISTINCT": Kind(7, "different objects", lambda guard, const: str(guard)),
 }  # fmt: skip
 KINDS["TENSOR_ALIAS"] = KINDS["ALIAS"]
+JOINT = frozenset(("SHAPE", "DISTINCT"))
+"""Kinds whose value tells its ``places()`` and the ``test(text of a place)``: conditions on several sources at once."""
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Objects that must stay different ones: what a set of them holds, or what is written into each, depends on it."""
+
+    sources: tuple[Source, ...]
+
+    def places(self) -> tuple[Source, ...]:
+        return self.sources
+
+    def test(self, text: Callable[[Source], str]) -> str:
+        return f"len({{*map(id, ({', '.join(map(text, self.sources))},))}}) == {len(self.sources)}"
+
+    def __str__(self) -> str:
+        first = ", ".join(source.name() for source in self.sources[:4])
+        return f"{len(self.sources)} different objects: {first}" + ", …" * (len(self.sources) > 4)
 
 
 @exercise("2.1")

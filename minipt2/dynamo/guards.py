@@ -20,7 +20,7 @@ import torch
 
 from ..exercise import exercise
 from .guard_kinds import (
-    KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
+    JOINT, KINDS, STATE_FUNCTIONS, Fixed, Guard, describe, global_state_guard, is_literal, rest_length, same_constant, tensor_guards,
 )  # fmt: skip
 from .guard_table import Table, tables
 from .marks import alive, beyond
@@ -55,7 +55,7 @@ class Check:
 
     def __str__(self) -> str:
         kind = KINDS[self.kind]
-        if self.kind == "SHAPE":
+        if self.kind in JOINT:
             return self.expected + f" ({self.hint})" * bool(self.hint)
         return f"{self.source}: " * bool(self.source) + kind.says + f" {self.expected}" * (not kind.whole)
 
@@ -95,7 +95,7 @@ class GuardFn:
                     continue
             except Exception as error:
                 return f"{check.source} can't be read: {type(error).__name__}: {error}"
-            return f"{check}, found {_found(check, scope)}" + (f" ({check.hint})" if check.hint and check.kind != "SHAPE" else "")
+            return f"{check}, found {_found(check, scope)}" + (f" ({check.hint})" if check.hint and check.kind not in JOINT else "")
         for source, dims in self._marks.items():
             if beyond(eval(source.name(), scope), dims):
                 return f"{source.name()}: another dimension was marked dynamic"
@@ -118,7 +118,7 @@ class _Written:
 
     def check(self) -> Check:
         expected = self.expected if isinstance(self.expected, _Text) else describe(self.expected)
-        if self.kind == "SHAPE":
+        if self.kind in JOINT:
             places = [place.name() for place in self.expected.places()]
             return Check("", self.kind, str(self.expected), self.test, ", ".join(places), self.hint)
         if self.source is None:
@@ -252,10 +252,10 @@ class _Writer:
         self.count = 0
 
     def write(self, guards: list[Guard], f_locals: Optional[dict] = None) -> GuardFn:
-        state = [g for g in guards if g.source is None and g.kind != "SHAPE"]
-        shapes = [g for g in guards if g.kind == "SHAPE"]
+        state = [g for g in guards if g.source is None and g.kind not in JOINT]
+        joint = [g for g in guards if g.kind in JOINT]
         marks = {g.source: g.value for g in guards if g.kind == "MARKS"}
-        for place in [place for g in shapes for place in g.value.places()]:
+        for place in [place for g in joint for place in g.value.places()]:
             self.node(place).aliased = True
         for guard in guards:
             if guard.source is not None and guard.kind != "MARKS":
@@ -271,8 +271,8 @@ class _Writer:
             self.table(f"table{k}", table)
         for node in guarded:
             self.visit(node)
-        for guard in shapes:
-            self.shape(guard)
+        for guard in joint:
+            self.joint(guard)
         unserved = " or ".join(f"beyond({source.name()}, {dims})" for source, dims in marks.items())
         if marks:
             self.lines.append(f"if MARKED and ({unserved}): return False")
@@ -376,8 +376,8 @@ class _Writer:
             for guard, test in guards:
                 self.wrote(guard, test)
 
-    def shape(self, guard: Guard) -> None:
-        """A condition on sizes and numbers from several places."""
+    def joint(self, guard: Guard) -> None:
+        """A condition on what is at several places: sizes and numbers, or the objects themselves."""
         for place in guard.value.places():
             self.visit(self.nodes[place])
         self.lines.append(f"if not ({guard.value.test(lambda place: self.nodes[place].name)}): return False")

@@ -21,7 +21,7 @@ from ..shapes.known import shown_by
 from .assumptions import version_of
 from .dynamic import Dynamism
 from .frame_symbols import FrameSymbols, line_of
-from .guard_kinds import Product
+from .guard_kinds import Distinct, Product
 from .modes import GlobalState
 from .side_effects import SideEffects
 from .variables.base import Variable, unsupported
@@ -94,9 +94,21 @@ class OutputGraph(FrameSymbols):
         if self._env is not None:
             self._tell_fixed()
             guards += [Guard(None, "SHAPE", guard, line_of(guard.frames)) for guard in self._env.guards()]
+        guards += [Guard(None, "DISTINCT", distinct) for distinct in self._distinct()]
         if self.state.grad or any(node.target is torch._C._set_grad_enabled for node in self.graph.nodes):
             return guards
         return [g for g in guards if g.kind != "REQUIRES_GRAD" or not is_from_module_state(g.source)]
+
+    def keep_distinct(self, value: Any, source: "Source | None") -> None:
+        """Code was traced that would do something else if ``value`` and another such object of its class were one and the same."""
+        if source is not None:
+            self.scratch("distinct").setdefault(type(value), {}).setdefault(id(value), source)
+
+    def _distinct(self) -> list[Distinct]:
+        for cls in self.scratch("written modules"):
+            for var in self.side_effects.existing_of(cls):
+                self.keep_distinct(var.real, var.source)
+        return [Distinct(tuple(found.values())) for found in self.scratch("distinct").values() if len(found) > 1]
 
     # -- cells -----------------------------------------------------------------------------------------------------
     def _frame_cell(self, name: str, cell: Any) -> None:

@@ -54,6 +54,10 @@ class SideEffects:
     def known(self, value: Any) -> Variable | None:
         return self._known.get(id(value))
 
+    def existing_of(self, cls: type) -> list[Variable]:
+        """The variables of the real objects of this class."""
+        return [var for var in self._known.values() if type(var.mutable.value) is cls]
+
     # -- changes ---------------------------------------------------------------------------------------------------
     def touch(self) -> None:
         """Some state that the log doesn't hold (a mode, an in-place operation) has changed."""

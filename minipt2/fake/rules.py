@@ -20,6 +20,7 @@ from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_
 from ..shapes.known import SYMBOLIC, equal_all, likely
 from .borrowed import run_borrowed
 from .data import RULES as DATA, mask_indices
+from .dtypes import dtype_refusal_of
 from .families import Irregular, family_of, adjacent_index, new
 from .images import batch_norm, image_strides
 from .overlap import refusal_of
@@ -72,8 +73,9 @@ def _assume(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> None
 def handler_of(func: OpOverload) -> Rule:
     """How ``func`` is run on fake tensors."""
     rule = _rule_of(func)
-    refusal = refusal_of(func) if isinstance(func, OpOverload) else None
-    return _after(refusal, rule) if refusal is not None else rule
+    for refusal in (refusal_of(func), dtype_refusal_of(func)) if isinstance(func, OpOverload) else ():
+        rule = _after(refusal, rule) if refusal is not None else rule
+    return rule
 
 
 def _rule_of(func: OpOverload) -> Rule:

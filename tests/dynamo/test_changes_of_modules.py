@@ -105,3 +105,48 @@ def test_a_change_of_a_module_is_noticed(name, least, monkeypatch):
         return net, lambda: ROWS[name](net)
 
     noticed(world)
+
+
+class Cell(nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.weight = nn.Parameter(torch.randn(3))
+        self.register_buffer("state", torch.randn(3))
+
+    def forward(self, x):
+        self.state = self.state * 0.5
+        return x + self.state
+
+
+class Counted(nn.Module):
+    """What it computes depends on which of its modules and parameters are the same object."""
+
+    def __init__(self, pick):
+        super().__init__()
+        self.a, self.b, self.c, self.pick = Cell(1), Cell(2), Cell(3), pick
+
+    def forward(self, x):
+        return self.pick(self, x)
+
+
+IDENTITIES = {
+    "parameters": lambda n, x: x + sum(p.sum() for p in n.parameters()), "modules": lambda n, x: x + len(list(n.modules())),
+    "set_of_modules": lambda n, x: x + len({n.a, n.b, n.c}), "dict_by_module": lambda n, x: x + len({n.a: 1, n.c: 2, n.b: 3}),
+    "set_of_parameters": lambda n, x: x + len({n.a.weight, n.b.weight, n.c.weight}), "written_one_by_one": lambda n, x: n.c(n.b(n.a(x))),
+    "dict_looked_up": lambda n, x: x + {n.a: 1}.get(n.b, 2),
+}  # fmt: skip
+TIES = {
+    "modules_tied": lambda n: setattr(n, "b", n.a), "parameters_tied": lambda n: setattr(n.b, "weight", n.a.weight),
+    "buffers_tied": lambda n: setattr(n.b, "state", n.a.state),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tie", TIES)
+@pytest.mark.parametrize("what", IDENTITIES)
+def test_objects_that_become_one_are_noticed(what, tie):
+    def world():
+        net = Counted(IDENTITIES[what])
+        return net, lambda: TIES[tie](net)
+
+    noticed(world)

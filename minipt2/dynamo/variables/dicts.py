@@ -44,9 +44,13 @@ def key_of(tx, var: Variable) -> Any:
 
     real = getattr(var.mutable, "value", None)
     if real is not None and type(real).__hash__ is object.__hash__:
+        tx.output.keep_distinct(real, var.source)
         return real  # an existing object hashed by identity (a module, a plain user object)
     if isinstance(var, TensorVariable):
-        return IdKey(var) if var.real is None else var.real
+        if var.real is None:
+            return IdKey(var)
+        tx.output.keep_distinct(var.real, var.source)
+        return var.real
     if isinstance(var, ContainerVariable) and var.python_type().__hash__ is None:
         raise observed(TypeError, f"unhashable type: {var.python_type().__name__!r}")
     if isinstance(var, TupleVariable):

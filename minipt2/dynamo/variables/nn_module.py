@@ -57,17 +57,17 @@ class NNModuleVariable(UserObjectVariable):
 
     def registered(self, tx, name: str) -> Variable | None:
         """A parameter, buffer or submodule."""
-        if name in self._attrs:
-            return self._attrs[name]
         if self.real is None:
             return self._registered_new(tx, name)
         own = instance_dict(self.real)
         for table in TABLES:
-            if name in own.get(table, ()):
-                if own[table][name] is None:
-                    return self._table_item(tx, table, name)
-                self._attrs[name] = found = self._table_item(tx, table, name)
-                return found
+            contents = own.get(table, {})
+            written = tx.output.side_effects.known(contents)
+            if written is not None and written.mutable.changed:
+                if (found := written.lookup(tx, const(name))) is not None:
+                    return found
+            elif name in contents:
+                return self._table_item(tx, table, name)
         return None
 
     def _registered_new(self, tx, name: str) -> Variable | None:
@@ -79,19 +79,20 @@ class NNModuleVariable(UserObjectVariable):
         return None
 
     def _table_item(self, tx, table: str, name: str) -> Variable:
-        contents = instance_dict(self.real)[table]
-        changed = tx.output.side_effects.known(contents)
-        if changed is not None and changed.mutable.changed:
-            return changed.getitem(tx, const(name))
-        source = ItemSource(AttrSource(self.source, table), name) if self.source is not None else None
-        return builder.wrap(tx, contents[name], source)
+        """One that nothing has written while tracing."""
+        key = table, name
+        if key not in self._attrs:
+            source = ItemSource(AttrSource(self.source, table), name) if self.source is not None else None
+            self._attrs[key] = builder.wrap(tx, instance_dict(self.real)[table][name], source)
+        return self._attrs[key]
 
     def lacks_registered(self, tx, name: str) -> None:
         self.lacks(tx, name)
         guard_lacks(tx, self.cls, name)
         if self.source is not None:
             for table in TABLES:
-                tx.output.guard(AttrSource(self.source, table), "NOT_CONTAINS", name)
+                if name not in instance_dict(self.real).get(table, ()):  # else it was deleted while tracing
+                    tx.output.guard(AttrSource(self.source, table), "NOT_CONTAINS", name)
 
     def _wrap_own(self, tx, name, value):
         if self.source is None or self.custom_getattribute or hasattr(self.cls, name):
@@ -112,12 +113,26 @@ class NNModuleVariable(UserObjectVariable):
                 value, NNModuleVariable) or issubclass(value.python_type(), nn.Parameter):
             unsupported("MP202", f"setting parameter or submodule {name!r} of {self.describe()}",
                         "register parameters and modules outside the compiled code")
-        if name in own.get("_buffers", ()) and not issubclass(value.python_type(), (torch.Tensor, type(None))):
-            raise observed(TypeError, f"cannot assign as buffer {name!r} (torch.Tensor or None expected)")
-        self.store(tx, name, value)
+        if name in own.get("_buffers", ()):
+            if not issubclass(value.python_type(), (torch.Tensor, type(None))):
+                raise observed(TypeError, f"cannot assign as buffer {name!r} (torch.Tensor or None expected)")
+            self._set_registered(tx, "_buffers", name, value)
+        elif name in own.get("_modules", ()):
+            self._set_registered(tx, "_modules", name, value)
+        else:
+            self.store(tx, name, value)
+
+    def _set_registered(self, tx, table: str, name: str, value: Variable) -> None:
+        """Into the table, where the object's ``__dict__``, ``named_buffers()`` and later reads look for it."""
+        if table == "_buffers" and nn_module._global_buffer_registration_hooks:
+            unsupported("MP307", "hooks on the registration of buffers of all modules")
+        self.require_source("setting")
+        self.note_change(tx)
+        self.getattr(tx, table).call_method(tx, "__setitem__", [const(name), value], {})
 
     def note_change(self, tx) -> None:
-        """Two modules of one class that become the same object are noticed by the modules' own guards."""
+        """No other module of this class may turn out to be this one: it would have been written too."""
+        tx.output.scratch("written modules")[self.cls] = None
 
     def emit_store_attr(self, cg, name):
         if self.real is not None and lookup(self.cls, "__setattr__") is nn.Module.__setattr__:

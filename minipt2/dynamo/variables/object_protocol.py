@@ -23,7 +23,7 @@ class ObjectDictVariable(ContainerVariable):
 
     def lookup(self, tx, key: Variable) -> Variable | None:
         name = key.as_python_constant()
-        found = self.owner.own_attribute(tx, name)
+        found = UserObjectVariable.own_attribute(self.owner, tx, name)
         if found is None:
             self.owner.lacks(tx, name)
         return found
@@ -38,7 +38,7 @@ class ObjectDictVariable(ContainerVariable):
         return [n for n in names if pending.get(n) is not effects.DELETED]
 
     def snapshot(self, tx) -> Variable:
-        pairs = [(const(n), self.owner.own_attribute(tx, n)) for n in self.names(tx)]
+        pairs = [(const(n), UserObjectVariable.own_attribute(self.owner, tx, n)) for n in self.names(tx)]
         return tx.output.side_effects.track_new(DictVariable.from_pairs(tx, pairs))
 
     def pairs(self, tx):

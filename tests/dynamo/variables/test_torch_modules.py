@@ -138,3 +138,36 @@ def test_autograd_function():
     with pytest.raises(Unsupported) as caught:
         optimize(lambda x: Impure.apply(x), Recorder(), fullgraph=True)(x)
     assert caught.value.code == "MP314"
+
+
+class Written(nn.Module):
+    """Writes a buffer, then looks for it by every way that leads to it."""
+
+    def __init__(self, look):
+        super().__init__()
+        self.register_buffer("state", torch.ones(3))
+        self.inner, self.look = nn.Linear(3, 3), look
+
+    def forward(self, x):
+        self.state = self.state + 1
+        return x + self.look(self)
+
+
+LOOKS = {
+    "attribute": lambda m: m.state, "getattr": lambda m: getattr(m, "state"), "table": lambda m: m._buffers["state"],
+    "named_buffers": lambda m: sum(b * len(k) for k, b in m.named_buffers()), "in_values": lambda m: sum(v.sum() for v in m._buffers.values()),
+    "number_of_attributes": lambda m: len(m.__dict__) + len(vars(m)), "in_dict": lambda m: ("state" in m.__dict__) + ("state" in m._buffers) * 2,
+    "written_to_the_table": lambda m: m._buffers.update(state=m.state * 3) or m.state, "deleted": lambda m: delattr(m, "state") or hasattr(m, "state"),
+    "module_becomes_none": lambda m: setattr(m, "inner", None) or (m.inner is None) + len(list(m.children())) * 2 + len(m.__dict__),
+    "buffer_becomes_none": lambda m: setattr(m, "state", None) or (m.state is None) + len(list(m.buffers())) * 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_buffer_that_was_written_is_found_by_every_way(look):
+    plain, traced = Written(LOOKS[look]), Written(LOOKS[look])
+    traced.load_state_dict(plain.state_dict())
+    x = torch.arange(3.0)
+    assert torch.equal(optimize(traced, Recorder(), fullgraph=True)(x), plain(x))
+    assert [*traced._buffers] == [*plain._buffers] and [*vars(traced)] == [*vars(plain)]
+    assert all(a is b is None or torch.equal(a, b) for a, b in zip(traced._buffers.values(), plain._buffers.values()))
