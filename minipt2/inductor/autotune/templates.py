@@ -23,18 +23,19 @@ from .. import cache, triton_pool
 from ..codegen.c_openmp_plan import make_plan
 from ..codegen.triton import Program, program_of, template, title, variant, walked_across
 from ..codegen.triton_blocks import choose as first_guess
-from ..codegen.triton_template import Tile
 from ..hardware import Hw
 from ..ir import TensorRef
-from ..scheduler.contraction import seen
+from ..scheduler.attention import Attention
+from ..scheduler.contraction import Contraction, seen
 from ..scheduler.kernels import Schedule
 from ..scheduler.templates import Candidate
+from . import attention, template_space
 from .bench import Bench, finished, on_gpu
 from .descent import descend
 from .race import pick
 from .records import Tried, progress
-from .template_space import around, tiles
 
+Tile = template_space.Tile | attention.AttentionTile
 LIBRARY = "library"
 BUDGET = 1.0
 """Seconds of a race."""
@@ -44,6 +45,22 @@ TOTAL = 90.0
 """Seconds of all races of one graph; contractions that were not reached stay with the library."""
 _chosen: dict[str, Tile | None] = {}
 """What this process knows by key."""
+
+
+def tiles(c: Contraction | Attention, hw: Hw) -> list[Tile]:
+    """What is tried for ``c``, the likely ones first."""
+    return (attention if isinstance(c, Attention) else template_space).tiles(c, hw)
+
+
+def around(t: Tile, c: Contraction | Attention, hw: Hw) -> list[Tile]:
+    """Neighbours of ``t`` in its space."""
+    return (attention if isinstance(c, Attention) else template_space).around(t, c, hw)
+
+
+def _read(data: bytes) -> Tile | None:
+    """A tile from what is on disk; its fields say of which space it is."""
+    found = json.loads(data)
+    return None if found is None else (template_space.Tile if "k" in found else attention.AttentionTile)(**found)
 
 
 def choose(candidates: Sequence[Candidate], schedule: Schedule, hw: Hw, device: torch.device) -> list[Tile | None]:
@@ -85,8 +102,7 @@ def _known(key: str) -> bool:
         data = cache.load_bytes(f"{key}.tile")
         if data is None:
             return False
-        found = json.loads(data)
-        _chosen[key] = None if found is None else Tile(**found)
+        _chosen[key] = _read(data)
     return True
 
 
@@ -151,11 +167,12 @@ class _Race:
     def prepare(self) -> None:
         """Memory for all that either way touches, and the library's results."""
         step = self.candidate.step
-        names = {step.contraction.extern.name, *step.reads(), *step.writes()} | set(self.loops[2] if self.loops else ())
+        names = {step.contraction.made, *step.reads(), *step.writes()} | set(self.loops[2] if self.loops else ())
         self.bench = Bench({n: self.schedule.layouts[n] for n in sorted(names)}, self.hw, self.device)
         self.call, self.result = self._call()
         self.before = self.bench.taken(sorted(step.writes()))
         made = self.call()
+        made = made[0] if isinstance(made, tuple) else made  # attention tells statistics too, which nobody reads
         if made is not self.result:
             self.result.copy_(made)
         self._loops()
@@ -188,10 +205,11 @@ class _Race:
         """The extern call on the race's memory, and the tensor for its result."""
         extern = self.candidate.step.contraction.extern
         args = [self._tensor(a) if isinstance(a, TensorRef) else a for a in extern.args]
-        out = self._tensor(TensorRef(extern.name))
+        kwargs = {k: self._tensor(a) if isinstance(a, TensorRef) else a for k, a in extern.kwargs.items()}
+        out = self._tensor(TensorRef(self.candidate.step.contraction.made))
         if extern.out_variant is not None:
-            return lambda: extern.out_variant(*args, **extern.kwargs, out=out), out
-        return lambda: extern.target(*args, **extern.kwargs), out
+            return lambda: extern.out_variant(*args, **kwargs, out=out), out
+        return lambda: extern.target(*args, **kwargs), out
 
     def _tensor(self, ref: TensorRef) -> torch.Tensor:
         layout = seen(ref, self.schedule.buffers)

@@ -17,10 +17,12 @@ import torch
 from ... import trace
 from ..hardware import Hw
 from ..ir import Instr
+from ..scheduler.attention import Attention
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.templates import Template
 from .c_openmp_plan import Param, Plan, make_plan
 from .index import size_text
+from .triton_attention import AttentionWriter, attention_plan
 from .triton_blocks import Blocks, choose, stays_near
 from .triton_half import cheaper
 from .triton_ops import STORAGE, cast
@@ -113,6 +115,8 @@ def bodies(plan: Plan, blocks: Blocks, most: Plan | None = None) -> list["Writer
 
 def template(step: Template, schedule: Schedule) -> TemplateWriter:
     """A contraction with the loops after it, in the tiles chosen for it."""
+    if isinstance(step.contraction, Attention):
+        return AttentionWriter(attention_plan(step, schedule), step.tile).write()
     return TemplateWriter(template_plan(step, schedule), step.tile).write()
 
 

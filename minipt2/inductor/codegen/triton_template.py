@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import torch
 
@@ -67,6 +68,12 @@ def template_plan(step: Template, schedule: Schedule) -> TemplatePlan:
     return TemplatePlan(c, loops, axes, operands, tf32_allowed(c))
 
 
+def result_axes(plan: TemplatePlan, m: int, n: int) -> list[Axis]:
+    """Of the result, in blocks of ``m`` rows and ``n`` columns."""
+    axes = [Axis("z", plan.axes["z"], 1)] if plan.axes["z"] else []
+    return axes + [Axis("m", plan.axes["m"] or [("m", 1)], m, "[:, None]"), Axis("n", plan.axes["n"] or [("n", 1)], n, "[None, :]")]
+
+
 def tf32_allowed(c: Contraction) -> bool:
     """Whether torch lets this product of float32 numbers be taken in TF32."""
     return torch.backends.cudnn.allow_tf32 if c.extern.target is torch.ops.aten.convolution.default else torch.backends.cuda.matmul.allow_tf32
@@ -77,15 +84,16 @@ class TemplateWriter(Body):
 
     def __init__(self, plan: TemplatePlan, tile: Tile):
         self.template, self.contraction, self.blocks = plan, plan.contraction, tile
-        rows, columns = plan.contraction.sizes[1:]
-        axes = [Axis("z", plan.axes["z"], 1)] if plan.axes["z"] else []
-        axes += [Axis("m", plan.axes["m"] or [("m", 1)], tile.m, "[:, None]"), Axis("n", plan.axes["n"] or [("n", 1)], tile.n, "[None, :]")]
-        super().__init__(plan.loops, axes)
+        super().__init__(plan.loops, self._axes(plan, tile))
         self.exact = self._unrounded()
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
-        self.tiles = (-(-rows // tile.m), -(-columns // tile.n))
+        rows, columns = plan.contraction.sizes[1:]
+        self.tiles = (-(-rows // self.axes["m"].block), -(-columns // self.axes["n"].block))
         self.grid = (prod(self.tiles), plan.contraction.sizes[0])
+
+    def _axes(self, plan: TemplatePlan, tile: Any) -> list[Axis]:
+        return result_axes(plan, tile.m, tile.n)
 
     @property
     def statements(self) -> str:
@@ -94,7 +102,7 @@ class TemplateWriter(Body):
     @property
     def params(self) -> list[Param]:
         """The pointers that the statements use."""
-        used = set(re.findall(r"\b(?:lhs|rhs|in\d+|out\d+|io\d+)\b", self.statements))
+        used = set(re.findall(r"\w+", self.statements))
         return [p for p in self.plan.params if p.name in used]
 
     def write(self) -> "TemplateWriter":
@@ -106,6 +114,10 @@ class TemplateWriter(Body):
             self.variables(self.axes["z"])
         self.axis(self.axes["m"], "pm")
         self.axis(self.axes["n"], "pn")
+        return self._finish()
+
+    def _finish(self) -> "TemplateWriter":
+        """The loops after the product, over a tile."""
         for i in self.plan.instrs:
             if i.op == "store":
                 self.compute(self.needs(i))

@@ -25,11 +25,11 @@ AXES = ("z", "m", "n")
 
 @dataclass(frozen=True)
 class Operand:
-    """A matrix in memory: elements from one batch, row and column to the next, and where the first lies."""
+    """A matrix in memory: elements from one batch, row and column to the next (of attention: batch, head, row and column), and where the first lies."""
 
     buffer: str
     dtype: torch.dtype
-    strides: tuple[int, int, int]
+    strides: tuple[int, ...]
     offset: int = 0
 
 
@@ -70,9 +70,19 @@ class Contraction:
     """What the product and the bias are multiplied with."""
 
     @property
+    def made(self) -> str:
+        """The buffer that the call makes."""
+        return self.extern.name
+
+    @property
     def product(self) -> str:
         """The name by which loops read what was accumulated."""
         return f"{self.extern.name}.product"
+
+    @property
+    def operands(self) -> frozenset[str]:
+        """Buffers that programs read all along."""
+        return frozenset((self.a.buffer, self.b.buffer))
 
     @property
     def depth(self) -> int:
@@ -82,6 +92,10 @@ class Contraction:
     @property
     def result(self) -> Layout:
         return self.extern.layout
+
+    def node(self, buffers: Mapping[str, Buffer], fresh: Iterator[int]) -> Node:
+        """The loop nest that reads the product and stores the result."""
+        return product_node(self, buffers, fresh)
 
 
 def contraction_of(step: Extern, buffers: Mapping[str, Buffer]) -> Contraction | None:
@@ -97,7 +111,12 @@ def contraction_of(step: Extern, buffers: Mapping[str, Buffer]) -> Contraction |
 
 def _known(step: Extern, buffers: Mapping[str, Buffer]) -> bool:
     layouts = [step.layout, *(seen(a, buffers) for a in step.args if isinstance(a, TensorRef))]
-    return all(isinstance(n, int) or n.is_Integer for layout in layouts for n in (*layout.sizes, *layout.strides, layout.offset))
+    return all(map(known, layouts))
+
+
+def known(layout: Layout) -> bool:
+    """Whether all that ``layout`` says is numbers."""
+    return all(isinstance(n, int) or n.is_Integer for n in (*layout.sizes, *layout.strides, layout.offset))
 
 
 def seen(ref: TensorRef, buffers: Mapping[str, Buffer]) -> Layout:

@@ -12,6 +12,7 @@ from ... import trace
 from ...config import config
 from ..ir import Buffer, Computed, Extern, Program
 from ..sizes import hint, use
+from .attention import Attention
 from .beside import side_by_side
 from .contraction import Contraction
 from .flat import flatten
@@ -52,7 +53,7 @@ def _schedule(program: Program, policy: Policy, choose: Choose | None) -> Schedu
         groups = recompute(fuse(groups), kept, writers)
         groups = side_by_side(groups, frozenset(b.name for b in program.inputs), _removed(kept, groups))
     removed = _removed(kept, groups)
-    templates: dict[int, tuple[Contraction, Any]] = {}
+    templates: dict[int, tuple[Contraction | Attention, Any]] = {}
     if choose is not None:
         groups, templates = Contractor(program, steps, graph, fresh, policy, buffers).contract(groups, removed, choose)
         removed = _removed(_kept(program, steps, {c.extern.name for c, _ in templates.values()}), groups)
@@ -65,7 +66,7 @@ def _schedule(program: Program, policy: Policy, choose: Choose | None) -> Schedu
 
 
 def _steps(program: Program, buffers: dict[str, Buffer], graph: Order, steps: list[Computed | Extern], groups: list[Group], removed: set[str],
-           templates: dict[int, tuple[Contraction, Any]]) -> list[Kernel | Extern]:
+           templates: dict[int, tuple[Contraction | Attention, Any]]) -> list[Kernel | Extern]:
     """Groups as kernels and extern calls, in order; what turned out to make nothing is left out."""
     fused = {g.unit: g for g in groups}
     ordered: list[Kernel | Extern] = []

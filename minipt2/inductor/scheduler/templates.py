@@ -1,4 +1,4 @@
-"""Contractions with the loops that read their results: what one template may compute, and the step that it becomes.
+"""Contractions and attentions with the loops that read their results: what one template may compute, and the step that it becomes.
 
 Before: ``mm -> c``; kernel of ``gelu(c + bias)``. After: one step that holds ``c`` in registers and stores ``gelu(c + bias)`` only.
 The law is that of ``fusion``: the loops must read ``c`` where they stand, and nothing may have to run in between. ``c`` is stored too where
@@ -12,7 +12,8 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from ..ir import Buffer, Computed, Extern, Program
 from .affine import Index
-from .contraction import AXES, Contraction, contraction_of, product_node
+from .attention import Attention, attention_of
+from .contraction import AXES, Contraction, contraction_of
 from .flat import flatten
 from .fusion import Group, attempt
 from .graph import Order
@@ -25,12 +26,12 @@ class Template(Kernel):
     """``flat`` loads ``contraction.product`` and stores what follows from it. ``axes``: loop variables, outermost first, with their sizes that
     make batch, rows and columns of the product. ``tile``: the configuration that was chosen for it."""
 
-    contraction: Contraction
+    contraction: Contraction | Attention
     axes: dict[str, list[tuple[str, int]]]
     tile: Any = None
 
     def operands(self) -> set[str]:
-        return {self.contraction.a.buffer, self.contraction.b.buffer}
+        return set(self.contraction.operands)
 
     def reads(self) -> set[str]:
         return super().reads() - {self.contraction.product} | self.operands()
@@ -85,10 +86,10 @@ class Contractor:
         claimed: set[int] = set()
         for k in reversed(range(len(self.steps))):
             step = self.steps[k]
-            c = contraction_of(step, self.buffers) if isinstance(step, Extern) else None
-            if c is None or step.name in removed:
+            c = contraction_of(step, self.buffers) or attention_of(step, self.buffers) if isinstance(step, Extern) else None
+            if c is None or c.made in removed:
                 continue
-            alone = Group.of(product_node(c, self.buffers, self.fresh), k, self.graph, self.fresh, frozenset(), self.policy)
+            alone = Group.of(c.node(self.buffers, self.fresh), k, self.graph, self.fresh, frozenset(), self.policy)
             after, joined = self._reader(alone, c, [g for g in groups if g.unit not in claimed])
             if after is not None:
                 claimed.add(after.unit)
@@ -97,21 +98,20 @@ class Contractor:
             found.append((Candidate(template(joined, c, gone), kernel, joined, gone), after))
         return found
 
-    def _reader(self, alone: Group, c: Contraction, groups: Sequence[Group]) -> tuple[Group | None, Group]:
+    def _reader(self, alone: Group, c: Contraction | Attention, groups: Sequence[Group]) -> tuple[Group | None, Group]:
         """The nearest loops that read the result where it is made, and both in one group."""
         place = self.graph.place
-        readers = [g for g in groups if any(a.buffer == c.extern.name and a.mode == "load" for a in g.accesses())]
-        operands = {c.a.buffer, c.b.buffer}
+        readers = [g for g in groups if any(a.buffer == c.made and a.mode == "load" for a in g.accesses())]
         for g in sorted(readers, key=lambda g: place[g.unit]):
             # what writes into an operand has to wait for all programs
-            joined = attempt(alone, g) if not g.reduces and not g.scatters() and operands.isdisjoint(g.written()) else None
+            joined = attempt(alone, g) if not g.reduces and not g.scatters() and c.operands.isdisjoint(g.written()) else None
             if joined is not None and axes_of(joined) is not None:
                 return g, joined
         return None, alone
 
-    def _unseen(self, c: Contraction, after: Group | None, groups: Sequence[Group]) -> set[str]:
+    def _unseen(self, c: Contraction | Attention, after: Group | None, groups: Sequence[Group]) -> set[str]:
         """The result itself, where the loops ``after`` are all that reads it."""
-        name = c.extern.name
+        name = c.made
         outputs = {o.ref.buffer for o in self.program.outputs if o.ref is not None}
         others = any(name in g.touched() for g in groups if g is not after)
         called = any(isinstance(s, Extern) and s is not c.extern and name in s.reads() | s.writes() for s in self.steps)
@@ -120,7 +120,7 @@ class Contractor:
     def _put(self, candidate: Candidate, after: Group | None, tile: Any, by_unit: dict[int, Group], taken: dict[int, Any]) -> None:
         c = candidate.step.contraction
         unit = next(k for k, s in enumerate(self.steps) if s is c.extern)
-        group = Group.of(product_node(c, self.buffers, self.fresh), unit, self.graph, self.fresh, frozenset(), self.policy)
+        group = Group.of(c.node(self.buffers, self.fresh), unit, self.graph, self.fresh, frozenset(), self.policy)
         if after is not None:
             joined = attempt(group, after)
             if joined is None:  # an earlier choice stands in the way
@@ -132,7 +132,7 @@ class Contractor:
         taken[unit] = (c, tile)
 
 
-def template(group: Group, c: Contraction, removed: set[str], tile: Any = None) -> Template:
+def template(group: Group, c: Contraction | Attention, removed: set[str], tile: Any = None) -> Template:
     """The step of a group that begins with ``c``'s product."""
     axes = axes_of(group)
     assert axes is not None
