@@ -7,7 +7,7 @@ SymInts), and ``inductor`` (index expressions). Upstream counterpart: ``torch.fx
 * ``known``: questions for shape rules, needing neither sympy nor an environment while sizes are plain.
 * ``env``: symbols, questions, answers. ``guards``: the smallest list of conditions. ``graphs``: SymInts in a graph as nodes.
 * ``symint``: the node behind ``torch.SymInt``. ``functions``, ``arithmetic``: what expressions mean, and how operations make them.
-* ``poly``, ``ranges``, ``relations``, ``facts``: deciding what follows from what is known. ``expr``: ``FloorDiv``, ``Mod``, indices.
+* ``poly``, ``ranges``, ``relations``, ``quotients``, ``facts``: deciding what follows from what is known. ``expr``: ``FloorDiv``, ``Mod``, indices.
 * ``readable``: facts in their shortest form, as guards show them.
 
 Names are loaded when they are asked for: a program whose sizes never vary does not import sympy for them.

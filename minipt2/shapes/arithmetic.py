@@ -13,6 +13,7 @@ import sympy
 from .expr import FloorDiv, Mod
 from .functions import OPAQUE, RELATION_OF, opaque
 from .poly import divide, expression, multiply, poly, reduced
+from .quotients import quotient_in
 
 if TYPE_CHECKING:
     from .env import ShapeEnv
@@ -77,7 +78,7 @@ def _floordiv(env: "ShapeEnv", a: Expr, b: Expr) -> Expr:
 
 def _tidy_quotient(env: "ShapeEnv", a: Expr, b: Expr) -> Expr | None:
     """``a // b`` for a >= 0 and b > 0 as knowledge simplifies it; None where it does not, or would need numbers that nobody else knows."""
-    image = expression(env.facts.quotient(env.facts.image(poly(a)), env.facts.image(poly(b))))
+    image = expression(quotient_in(env.facts, env.facts.image(poly(a)), env.facts.image(poly(b))))
     if image.has(sympy.Dummy) or any(env.facts.bounds(poly(d.args[0]))[0] < 0 for d in image.atoms(FloorDiv)):
         return None
     return image

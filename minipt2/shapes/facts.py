@@ -15,12 +15,16 @@ import sympy
 from ..exercise import exercise
 from .expr import FloorDiv, Mod
 from .functions import relation
-from .poly import Poly, add, atom, content, divide, divide_by_monomial, expression, multiply, number_of, poly
+from .poly import Poly, accumulate, add, atom, content, divide_by_monomial, expression, multiply, number_of, poly
+from .quotients import quotient_in
 from .ranges import Range, Ranges
-from .relations import alone, cancelling, negative, normal, quotient_of, reduced, signed, single, without_quotient
+from .relations import alone, cancelling, negative, normal, reduced, signed, single, without_quotient
 
 DEPTH = 3
 """How many inequalities are combined at most to decide another."""
+LONG = 16
+"""A polynomial of more terms is combined with one at a time: numbers of elements after transposed convolutions have hundreds of terms, and
+every one may cancel with some of the known ones."""
 
 
 class Facts(Ranges):
@@ -99,13 +103,13 @@ class Facts(Ranges):
         images = [self._image_of(a) for mono in p for a in mono]
         if not any(image is not None for image in images):
             return p
-        out: Poly = {}
+        out: dict[tuple[int, ...], int] = {}
         for mono, c in p.items():
             product: Poly = {(): c}
             for a in mono:
                 image = self._image_of(a)
                 product = multiply(product, {(a,): 1} if image is None else image)
-            out = add(out, product)
+            accumulate(out, product)
         return out
 
     def _image_of(self, a: int) -> Poly | None:
@@ -124,7 +128,7 @@ class Facts(Ranges):
         self._images[a] = image
         return image
 
-    def _atom(self, e: sympy.Expr) -> Poly:
+    def known_as(self, e: sympy.Expr) -> Poly:
         """What an expression made of images is."""
         p = poly(e)
         number = alone(p)
@@ -135,53 +139,14 @@ class Facts(Ranges):
     def _rebuilt(self, e: sympy.Expr) -> Poly:
         if isinstance(e, (FloorDiv, Mod)):
             a, b = (self.image(poly(x)) for x in e.args)
-            quotient = self.quotient(a, b)
+            quotient = quotient_in(self, a, b)
             return quotient if isinstance(e, FloorDiv) else add(a, multiply(b, quotient), -1)
         if isinstance(e, (sympy.Max, sympy.Min)):
             return self._extreme(e)
         args = [expression(self.image(poly(x))) if isinstance(x, sympy.Expr) else x for x in e.args]
-        return self._atom(e if list(e.args) == args else e.func(*args))
+        return self.known_as(e if list(e.args) == args else e.func(*args))
 
-    def quotient(self, a: Poly, b: Poly) -> Poly:
-        """``a // b`` (rounded down) of images, with what is divisible taken out."""
-        exact = divide(a, b)
-        if exact is not None:
-            return exact
-        if len(b) == 1 and b.get((), 1) > 0:
-            return self._quotient_by_term(a, b)
-        if self._between(a, b):
-            return {}
-        return self._atom(FloorDiv(expression(a), expression(b)))
-
-    def _quotient_by_term(self, a: Poly, b: Poly) -> Poly:
-        (mono, k), = b.items()
-        whole: Poly = {}
-        rest: dict = {}
-        for m, c in a.items():
-            part = divide({m: c if mono else c - c % k}, b) if mono or c % k != c else None
-            if part is None:
-                rest[m] = c
-            else:
-                whole = add(whole, part)
-                if not mono and c % k:
-                    rest[m] = c % k
-        if not rest or self._between(rest, b):
-            return whole
-        if not mono:
-            low, high = self.plain_bounds(rest)
-            if math.isfinite(low) and math.isfinite(high) and low // k == high // k:
-                return add(whole, {(): int(low // k)} if low // k else {})
-            g = math.gcd(k, *[c for m, c in rest.items() if m])
-            if g > 1:  # (g*x + c) // (g*n) == (x + c//g) // n
-                rest = {m: c // g for m, c in rest.items() if c // g}
-                return add(whole, self.quotient(rest, {(): k // g}))
-            inner = quotient_of(rest)
-            if inner is not None:  # (x//n + c) // k == (x + n*c) // (n*k)
-                x, n, c = inner
-                return add(whole, self.quotient(add(x, {(): n * c}), {(): n * k}))
-        return add(whole, self._atom(FloorDiv(expression(rest), expression(b))))
-
-    def _between(self, a: Poly, b: Poly) -> bool:
+    def between(self, a: Poly, b: Poly) -> bool:
         """Whether 0 <= a < b."""
         if self.plain_bounds(a)[0] < 0:
             return False
@@ -198,7 +163,7 @@ class Facts(Ranges):
             kept = [q for q in kept if not self._sign(add(p, q, -1), sign)] + [p]
         if len(kept) == 1:
             return kept[0]
-        return self._atom(e.func(*[expression(p) for p in kept], evaluate=False))
+        return self.known_as(e.func(*[expression(p) for p in kept], evaluate=False))
 
     # -- deciding --------------------------------------------------------------------------------------------------
     def _is_zero(self, p: Poly) -> bool | None:
@@ -231,9 +196,10 @@ class Facts(Ranges):
         known = self.at_least_zero + self._of_divisions(p)
         if not known:
             return None
-        if self._follows(p, known, DEPTH):
+        depth = DEPTH if len(p) <= LONG else 1
+        if self._follows(p, known, depth):
             return True
-        return False if self._follows(add(negative(p), {(): 1}, -1), known, DEPTH) else None
+        return False if self._follows(add(negative(p), {(): 1}, -1), known, depth) else None
         # <<< 8.4
 
     @exercise("8.4")
@@ -371,6 +337,7 @@ class Facts(Ranges):
 
     def _changed(self) -> None:
         self.version += 1
+        self.forget()
         self._images.clear()
         self._decided.clear()
 

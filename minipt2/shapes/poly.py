@@ -41,7 +41,7 @@ def poly(e: Expr) -> Poly:
     if e.is_Add:
         out: dict[tuple[int, ...], int] = {}
         for arg in e.args:
-            _accumulate(out, poly(arg), 1)
+            accumulate(out, poly(arg), 1)
         return out
     if e.is_Mul:
         product: Poly = {(): 1}
@@ -56,7 +56,8 @@ def poly(e: Expr) -> Poly:
     return {(number_of(e),): 1}
 
 
-def _accumulate(out: dict, p: Poly, factor: int) -> None:
+def accumulate(out: dict, p: Poly, factor: int = 1) -> None:
+    """Add ``factor * p`` to ``out`` in place."""
     for mono, c in p.items():
         total = out.get(mono, 0) + c * factor
         if total:
@@ -68,7 +69,7 @@ def _accumulate(out: dict, p: Poly, factor: int) -> None:
 def add(p: Poly, q: Poly, factor: int = 1) -> Poly:
     """``p + factor * q``"""
     out = dict(p)
-    _accumulate(out, q, factor)
+    accumulate(out, q, factor)
     return out
 
 

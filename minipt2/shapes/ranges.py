@@ -11,7 +11,7 @@ import math
 import sympy
 
 from .expr import FloorDiv
-from .poly import Poly, add, atom, multiply, poly
+from .poly import Poly, accumulate, atom, multiply, poly
 
 Range = tuple[float, float]
 """Least and greatest value, infinities included."""
@@ -19,30 +19,52 @@ INTEGERS: Range = (-math.inf, math.inf)
 
 
 class Ranges:
-    """``ranges``: of each atom that has one; a symbol without one is any integer."""
+    """``ranges``: of each atom that has one; a symbol without one is any integer. Whoever changes them calls ``forget`` next."""
 
     def __init__(self) -> None:
         self.ranges: dict[int, Range] = {}
+        self._shifts: dict[int, tuple[Poly, bool, float]] = {}
+        self._shifted: dict[tuple[int, ...], Poly] = {}
+        self._spans: dict[tuple[int, ...], Range] = {}
+
+    def forget(self) -> None:
+        """What was derived from ranges that are others now."""
+        for derived in (self._shifts, self._shifted, self._spans):
+            derived.clear()
 
     def plain_bounds(self, p: Poly) -> Range:
         if len(p) <= 2:
             simple = self._bounds_of_linear(p)
             if simple is not None:
                 return simple
-        shifts = {a: self._shift(a) for mono in p for a in mono}
-        shifted: Poly = {}
+        shifted: dict[tuple[int, ...], int] = {}
         for mono, c in p.items():
-            product: Poly = {(): c}
-            for a in mono:
-                product = multiply(product, shifts[a][0])
-            shifted = add(shifted, product)
+            accumulate(shifted, self._expanded(mono), c)
         low = high = shifted.get((), 0)
         for mono, c in shifted.items():
             if mono:
-                smallest, top = (0, _product([shifts[a][2] for a in mono])) if all(shifts[a][1] for a in mono) else INTEGERS
+                smallest, top = self._span(mono)
                 low += c * (smallest if c > 0 else top)
                 high += c * (top if c > 0 else smallest)
         return low, high
+
+    def _expanded(self, mono: tuple[int, ...]) -> Poly:
+        """A monomial in atoms that start at zero."""
+        product = self._shifted.get(mono)
+        if product is None:
+            product = {(): 1}
+            for a in mono:
+                product = multiply(product, self._shift(a)[0])
+            self._shifted[mono] = product
+        return product
+
+    def _span(self, mono: tuple[int, ...]) -> Range:
+        """Least and greatest value of a monomial in shifted atoms."""
+        span = self._spans.get(mono)
+        if span is None:
+            shifts = [self._shift(a) for a in mono]
+            span = self._spans[mono] = (0, _product([top for _, _, top in shifts])) if all(low for _, low, _ in shifts) else INTEGERS
+        return span
 
     def _bounds_of_linear(self, p: Poly) -> Range | None:
         low = high = p.get((), 0)
@@ -58,12 +80,17 @@ class Ranges:
 
     def _shift(self, a: int) -> tuple[Poly, bool, float]:
         """An atom as start + t with t >= 0 (written as the atom itself), whether it is, and the greatest t."""
-        low, high = self.range_of(a)
-        if math.isfinite(low):
-            return ({(a,): 1, (): int(low)} if low else {(a,): 1}), True, high - low
-        if math.isfinite(high):
-            return ({(a,): -1, (): int(high)} if high else {(a,): -1}), True, math.inf
-        return {(a,): 1}, False, math.inf
+        known = self._shifts.get(a)
+        if known is None:
+            low, high = self.range_of(a)
+            if math.isfinite(low):
+                known = ({(a,): 1, (): int(low)} if low else {(a,): 1}), True, high - low
+            elif math.isfinite(high):
+                known = ({(a,): -1, (): int(high)} if high else {(a,): -1}), True, math.inf
+            else:
+                known = {(a,): 1}, False, math.inf
+            self._shifts[a] = known
+        return known
 
     def range_of(self, a: int) -> Range:
         known = self.ranges.get(a)

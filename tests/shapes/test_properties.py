@@ -204,5 +204,49 @@ def test_short_forms_say_the_same_where_the_guards_hold(assumed, question, point
         assert all(value(part, values) for part in ends(short) or (short,)) == expected
 
 
+SYMBOLS = sympy.symbols("a b c d", integer=True)
+factors = st.tuples(*[st.integers(-2, 2)] * len(SYMBOLS), st.integers(-3, 3)).map(lambda cs: sum((c * s for c, s in zip(cs, SYMBOLS)), sympy.Integer(cs[-1])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(factors, max_size=8), st.lists(factors, min_size=2, max_size=4), st.sampled_from([sympy.Ge, sympy.Eq, sympy.Ne]))
+def test_answers_about_products_of_many_terms_are_right(assumed, product, relation):
+    """They multiply out to dozens of terms, of which not every combination with what is known is tried: an answer is right all the same."""
+    inside = [dict(zip(SYMBOLS, p)) for p in itertools.product(range(2, 5), repeat=len(SYMBOLS))]
+    known = Facts()
+    for s in SYMBOLS:
+        known.give(s, 2, 4)
+    for p in assumed:
+        kept = [v for v in inside if value(p, v) >= 0]
+        if kept:
+            learn(known, sympy.Ge(p, 0, evaluate=False))
+            inside = kept
+    question = relation(sympy.Mul(*product, evaluate=False), 1, evaluate=False)
+    answer = decide(known, question)
+    assert answer is None or all(value(question, v) == answer for v in inside)
+
+
+def test_a_product_of_hundreds_of_terms_is_decided_or_given_up_at_once():
+    """Ten facts and 256 terms: combining three facts in every way would ask for the bounds of some ten thousand polynomials."""
+    asked = []
+
+    class Counted(Facts):
+        def plain_bounds(self, p):
+            asked.append(len(p))
+            return super().plain_bounds(p)
+
+    s, t = sympy.symbols("s0:16", integer=True), sympy.symbols("t0:10", integer=True)
+    product = sympy.expand(sympy.Mul(*[s[2 * k] * s[2 * k + 1] - s[2 * k] * s[(2 * k + 7) % 16] + s[(2 * k + 3) % 16] - 1 for k in range(4)]))
+    known = Counted()
+    for symbol in (*s, *t):
+        known.give(symbol, 2, math.inf)
+    terms = [term for term in product.args if term.as_coeff_Mul()[0] > 0]
+    for symbol, term in zip(t, terms[::4]):
+        learn(known, sympy.Ge(term, symbol, evaluate=False))
+    asked.clear()
+    assert decide(known, sympy.Ge(product, 0, evaluate=False)) is None
+    assert max(asked) > 200 and len(asked) < 500
+
+
 def _divides(program: Any) -> bool:
     return isinstance(program, tuple) and (program[0] in (operator.floordiv, operator.mod, int, math.floor, math.ceil) or any(map(_divides, program[1:])))
