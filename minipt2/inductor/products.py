@@ -18,12 +18,14 @@ from .codegen.c_openmp_products import ACTIVATIONS, PANEL, source
 
 
 class Window(NamedTuple):
-    """How a convolution looks at its image: kernel size, stride, padding and dilation, each (high, wide)."""
+    """How a convolution looks at its image: kernel size, stride, padding and dilation, each (high, wide). ``depthwise``: each channel of the result
+    is made of one of the image, the same."""
 
     taps: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
+    depthwise: bool = False
 
 
 class Problem(NamedTuple):
@@ -61,10 +63,15 @@ def product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, ot
         result = result if bias is None else result + bias
     else:
         window = Window(*window)
-        weight = matrix.reshape(*window.taps, x.shape[1], columns).permute(3, 2, 0, 1)
-        result = F.conv2d(x, weight, bias, window.stride, window.padding, window.dilation).contiguous(memory_format=torch.channels_last)
+        weight = matrix.reshape(*window.taps, -1, columns).permute(3, 2, 0, 1)
+        result = F.conv2d(x, weight, bias, *window[1:4], groups(window, columns)).contiguous(memory_format=torch.channels_last)
     result = result if other is None else result + other
     return _activations(activation, numbers)(result)
+
+
+def groups(window: Window, columns: int) -> int:
+    """Of a convolution with ``columns`` channels in its result."""
+    return columns if window.depthwise else 1
 
 
 def _activations(name: str, numbers: Sequence[float]) -> Any:

@@ -16,7 +16,7 @@ from ...config import config
 from ...errors import BackendError, CompilerNotFound
 from .. import cache
 from ..codegen.c_openmp_products import GEOMETRY, source
-from ..products import Problem, Window, address, pack, pack_filter, product
+from ..products import Problem, Window, address, groups, pack, pack_filter, product
 from .race import pick
 
 MOST_ROWS, MOST_COLUMNS, MOST_DEPTH = 1024, 1024, 4096
@@ -94,7 +94,7 @@ def _contenders(problem: Problem) -> tuple[dict[str, Callable[[], Any]], Callabl
         vendor: Callable[[], Any] = lambda: torch.addmm(bias, x, weight, out=out)
     else:
         x = random(image).to(memory_format=torch.channels_last)
-        weight = random(columns, image[1], *window.taps)
+        weight = random(columns, image[1] // groups(window, columns), *window.taps)
         packed, out = pack_filter(weight), product(x, pack_filter(weight), bias, None, columns, window, "none", ())
         vendor = _vendor_convolution(x, weight, bias, window)
     right = product(x, packed, bias, None, columns, window, "none", ())
@@ -107,9 +107,9 @@ def _contenders(problem: Problem) -> tuple[dict[str, Callable[[], Any]], Callabl
 
 
 def _vendor_convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, window: Window) -> Callable[[], Any]:
-    sizes = (list(window.padding), list(window.stride), list(window.dilation), 1)
+    sizes = (list(window.padding), list(window.stride), list(window.dilation), groups(window, len(weight)))
     if not (config.onednn and torch.backends.mkldnn.is_available()):
-        return lambda: torch.conv2d(x, weight, bias, window.stride, window.padding, window.dilation)
+        return lambda: torch.conv2d(x, weight, bias, *window[1:4], sizes[-1])
     reordered = torch.ops.mkldnn._reorder_convolution_weight(weight, *sizes, list(x.shape))
     return lambda: torch.ops.mkldnn._convolution_pointwise(x, reordered, bias, *sizes, "none", [], "")
 
@@ -130,8 +130,8 @@ def _own(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor, out: torch.T
 def geometry(x: torch.Tensor, out: torch.Tensor, problem: Problem) -> list[int]:
     """What C is told of ``problem`` without an activation."""
     if problem.window is None:
-        return [1, 1, problem.rows, 1, problem.rows, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, x.stride(0), problem.depth, problem.columns, out.stride(0), 0]
+        return [1, 1, problem.rows, 1, problem.rows, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, x.stride(0), problem.depth, problem.columns, out.stride(0), 0, 0]
     batch, channels, high, wide = x.shape
-    taps, stride, padding, dilation = problem.window
-    return [batch, high, wide, *out.shape[2:], *taps, *stride, *padding, *dilation, x.stride(0), x.stride(2), x.stride(3), channels,
-            problem.columns, out.stride(3), 0]
+    taps, stride, padding, dilation, depthwise = problem.window
+    return [batch, high, wide, *out.shape[2:], *taps, *stride, *padding, *dilation, x.stride(0), x.stride(2), x.stride(3), 1 if depthwise else channels,
+            problem.columns, out.stride(3), int(depthwise), 0]

@@ -3,6 +3,7 @@
 One library for all shapes, compiled once. The weight is a matrix of (taps x channels, columns), packed in panels of 16 columns, so that the inner loop reads it
 in order; the image is read in place, through a pointer for each (pixel, tap), so that nothing is unfolded and padding costs no copy (the "indirect"
 convolution: Dukhan, 2019; the loop order: Goto and van de Geijn, 2008). A tile of 6 rows x 16 columns (AVX-512: 12 rows) stays in registers over ``DEPTH`` terms.
+A depthwise convolution multiplies where a product adds up over channels: the same tile, without the loop over them.
 Measured on 512x256 @ 256x1024, one thread of a Zen 3 (peak 102 GFlop/s): 92 GFlop/s, MKL 83, oneDNN 75; on 3x3 convolutions 85 against 68.
 Upstream: ``torch._inductor.codegen.cpp_gemm_template`` and ``cpp_micro_gemm``.
 """
@@ -13,8 +14,9 @@ from .c_openmp_prelude import prelude
 PANEL = 16
 """Columns of a panel of the packed weight."""
 GEOMETRY = ("images", "height", "width", "out_height", "out_width", "taps_high", "taps_wide", "stride_high", "stride_wide", "pad_high", "pad_wide",
-            "step_high", "step_wide", "image_stride", "row_stride", "pixel_stride", "channels", "columns", "out_stride", "activation")
-"""The fields of ``geometry``, each an int64: sizes in elements; ``step``: dilation; ``out_stride``: between pixels of the result and of the residual."""
+            "step_high", "step_wide", "image_stride", "row_stride", "pixel_stride", "channels", "columns", "out_stride", "depthwise", "activation")
+"""The fields of ``geometry``, each an int64: sizes in elements; ``step``: dilation; ``out_stride``: between pixels of the result and of the residual;
+``depthwise``: 1 where each column is made of its own channel."""
 ACTIVATIONS = {  # name -> the expression of y, with numbers s[0], s[1]
     "none": "",  # the first two happen in registers
     "relu": "",
@@ -44,6 +46,8 @@ _TOP = """
 #define DEPTH 384 /* terms summed before the next panel: 16 x 384 floats stay in the first cache */
 #define BLOCK 192 /* rows of one block: with 384 terms each they stay in the second cache */
 #define MOST_TAPS 16
+#define EACH_BLOCK 48 /* rows of a block of a depthwise convolution: the pointers of 9 taps stay in the first cache */
+#define EACH_TAPS 49
 #define WORK_FOR_THREADS 200000 /* multiplications */
 #define ALWAYS static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -67,12 +71,30 @@ typedef int32_t bits __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 _TILE = """
 typedef struct { const float *bias, *other; int relu; } ending; /* what is done to a tile when its last terms are summed */
 
+ALWAYS void begun(const int rows, const int vectors, vec acc[ROWS][VECTORS], const float *o, int64_t stride, int first) {
+  UNROLL for (int i = 0; i < rows; i++)
+    UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = first ? (vec){0} : *(const vec *)(o + i * stride + v * LANES);
+}
+
+ALWAYS void ended(const int rows, const int vectors, vec acc[ROWS][VECTORS], float *o, int64_t stride, const ending *end) {
+  if (end && end->bias)
+    UNROLL for (int i = 0; i < rows; i++)
+      UNROLL for (int v = 0; v < vectors; v++) acc[i][v] += *(const vec *)(end->bias + v * LANES);
+  if (end && end->other)
+    UNROLL for (int i = 0; i < rows; i++)
+      UNROLL for (int v = 0; v < vectors; v++) acc[i][v] += *(const vec *)(end->other + i * stride + v * LANES);
+  if (end && end->relu)
+    UNROLL for (int i = 0; i < rows; i++)
+      UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = (vec)((bits)acc[i][v] & ~(bits)(acc[i][v] < 0.0f));
+  UNROLL for (int i = 0; i < rows; i++)
+    UNROLL for (int v = 0; v < vectors; v++) *(vec *)(o + i * stride + v * LANES) = acc[i][v];
+}
+
 /* o[i][0..16) (+)= the sum over taps t and channels q of at[i][t][q] * b[t][q][0..16), for a few rows i */
 ALWAYS void tile(const int rows, const int vectors, int taps, int64_t channels, const float *const *at, const float *b, float *o, int64_t stride,
                  int first, const ending *end) {
   vec acc[ROWS][VECTORS];
-  UNROLL for (int i = 0; i < rows; i++)
-    UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = first ? (vec){0} : *(const vec *)(o + i * stride + v * LANES);
+  begun(rows, vectors, acc, o, stride, first);
   for (int t = 0; t < taps; t++) {
     const float *a[ROWS];
     UNROLL for (int i = 0; i < rows; i++) a[i] = at[i * taps + t];
@@ -85,17 +107,22 @@ ALWAYS void tile(const int rows, const int vectors, int taps, int64_t channels, 
       }
     }
   }
-  if (end && end->bias)
-    UNROLL for (int i = 0; i < rows; i++)
-      UNROLL for (int v = 0; v < vectors; v++) acc[i][v] += *(const vec *)(end->bias + v * LANES);
-  if (end && end->other)
-    UNROLL for (int i = 0; i < rows; i++)
-      UNROLL for (int v = 0; v < vectors; v++) acc[i][v] += *(const vec *)(end->other + i * stride + v * LANES);
-  if (end && end->relu)
-    UNROLL for (int i = 0; i < rows; i++)
-      UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = (vec)((bits)acc[i][v] & ~(bits)(acc[i][v] < 0.0f));
-  UNROLL for (int i = 0; i < rows; i++)
-    UNROLL for (int v = 0; v < vectors; v++) *(vec *)(o + i * stride + v * LANES) = acc[i][v];
+  ended(rows, vectors, acc, o, stride, end);
+}
+
+/* o[i][c] (+)= the sum over taps t of at[i][t][skip + c] * b[t][c], for c in 0..16 and ROWS rows i */
+static void each_tile(int taps, const float *const *at, int64_t skip, const float *b, float *o, int64_t stride, int first, const ending *end) {
+  vec acc[ROWS][VECTORS];
+  begun(ROWS, VECTORS, acc, o, stride, first);
+  for (int t = 0; t < taps; t++, b += PANEL) {
+    vec column[VECTORS];
+    UNROLL for (int v = 0; v < VECTORS; v++) column[v] = *(const vec *)(b + v * LANES);
+    UNROLL for (int i = 0; i < ROWS; i++) {
+      const float *a = at[i * taps + t] + skip;
+      UNROLL for (int v = 0; v < VECTORS; v++) acc[i][v] = MULTIPLY_ADD(*(const vec *)(a + v * LANES), column[v], acc[i][v]);
+    }
+  }
+  ended(ROWS, VECTORS, acc, o, stride, end);
 }
 
 #define CASE(K, R, V) case K: tile(R, V, taps, channels, at, b, o, stride, first, end); break
@@ -113,23 +140,28 @@ typedef struct { const geometry *g; float s[2]; const float *x, *weight, *bias, 
 static void places(const product *p, int64_t from, int64_t to, int t0, int taps, int64_t skip, const float **at, const float *zeros) {
   const geometry *g = p->g;
   int64_t x = from % g->out_width, y = from / g->out_width % g->out_height, image = from / g->out_width / g->out_height;
-  const int64_t first_high = t0 / g->taps_wide, first_wide = t0 % g->taps_wide;
-  for (int64_t r = from; r < to; r++) {
-    const float *base = p->x + image * g->image_stride + skip;
-    int64_t h = y * g->stride_high - g->pad_high + first_high * g->step_high, wide = first_wide;
-    const int64_t left = x * g->stride_wide - g->pad_wide;
-    for (int t = 0; t < taps; t++) {
-      const int64_t w = left + wide * g->step_wide;
-      const int inside = h >= 0 && h < g->height && w >= 0 && w < g->width;
-      *at++ = inside ? base + h * g->row_stride + w * g->pixel_stride : zeros;
-      if (++wide == g->taps_wide) wide = 0, h += g->step_high;
-    }
+  int64_t down[EACH_TAPS], right[EACH_TAPS], ahead[EACH_TAPS]; /* of each tap from the window's corner: rows, pixels, elements */
+  for (int t = 0; t < taps; t++) {
+    down[t] = (t0 + t) / g->taps_wide * g->step_high, right[t] = (t0 + t) % g->taps_wide * g->step_wide;
+    ahead[t] = down[t] * g->row_stride + right[t] * g->pixel_stride;
+  }
+  const int64_t high = (g->taps_high - 1) * g->step_high, wide = (g->taps_wide - 1) * g->step_wide;
+  for (int64_t r = from; r < to; r++, at += taps) {
+    const int64_t top = y * g->stride_high - g->pad_high, left = x * g->stride_wide - g->pad_wide;
+    const int64_t corner = image * g->image_stride + skip + top * g->row_stride + left * g->pixel_stride;
+    if (top >= 0 && left >= 0 && top + high < g->height && left + wide < g->width)
+      for (int t = 0; t < taps; t++) at[t] = p->x + (corner + ahead[t]);
+    else
+      for (int t = 0; t < taps; t++) {
+        const int64_t h = top + down[t], w = left + right[t];
+        at[t] = h >= 0 && h < g->height && w >= 0 && w < g->width ? p->x + (corner + ahead[t]) : zeros;
+      }
     if (++x == g->out_width) {
       x = 0;
       if (++y == g->out_height) y = 0, image++;
     }
   }
-  for (int t = 0; t < ROWS * taps; t++) *at++ = zeros;
+  for (int t = 0; t < ROWS * taps; t++) at[t] = zeros;
 }
 
 static void activated(const product *p, int rows, float *o, int64_t stride) {
@@ -143,9 +175,17 @@ static void copied(float *to, int64_t to_stride, const float *from, int64_t from
   for (int i = 0; i < rows; i++) for (int c = 0; c < columns; c++) to[i * to_stride + c] = from[i * from_stride + c];
 }
 
+/* what lies at rows of pointers, beside each other with zeros after the last column: nothing beyond an image is read */
+static void gathered(float *to, const float **pointers, const float *const *at, int64_t skip, int count, int columns) {
+  for (int k = 0; k < count; k++, to += PANEL) {
+    for (int c = 0; c < PANEL; c++) to[c] = c < columns ? at[k][skip + c] : 0.0f;
+    pointers[k] = to;
+  }
+}
+
 /* a tile that reaches over the result's edge: worked on beside it */
-static void edge(const product *p, int rows, int columns, int taps, int64_t channels, const float *const *at, const float *b, int64_t start, int first,
-                 const ending *end) {
+static void edge(const product *p, int rows, int columns, int taps, int64_t channels, const float *const *at, int64_t skip, const float *b,
+                 int64_t start, int first, const ending *end) {
   const int64_t stride = p->g->out_stride;
   float mine[ROWS * PANEL] = {0}, bias[PANEL] = {0}, other[ROWS * PANEL] = {0};
   ending here;
@@ -155,16 +195,38 @@ static void edge(const product *p, int rows, int columns, int taps, int64_t chan
     if (end->bias) copied(bias, PANEL, end->bias, PANEL, 1, columns);
     if (end->other) copied(other, PANEL, end->other, stride, rows, columns);
   }
-  tiles(rows <= ROWS / 2, columns <= PANEL / 2, taps, channels, at, b, mine, PANEL, first, end ? &here : 0);
+  if (p->g->depthwise) {
+    float near[ROWS * EACH_TAPS * PANEL];
+    const float *pointers[ROWS * EACH_TAPS];
+    gathered(near, pointers, at, skip, ROWS * taps, columns);
+    each_tile(taps, pointers, 0, b, mine, PANEL, first, end ? &here : 0);
+  } else
+    tiles(rows <= ROWS / 2, columns <= PANEL / 2, taps, channels, at, b, mine, PANEL, first, end ? &here : 0);
   if (end && p->g->activation > 1) activated(p, rows, mine, PANEL);
   copied(p->out + start, stride, mine, PANEL, rows, columns);
+}
+
+/* a tile of rows from ``r`` and of panel ``j``, whose weights begin at ``b`` */
+ALWAYS void tile_at(const product *p, int64_t r, int64_t to, int64_t j, int taps, int64_t channels, const float *const *at, int64_t skip, const float *b,
+                    int first, int last) {
+  const geometry *g = p->g;
+  const int columns = (int)(g->columns - j * PANEL < PANEL ? g->columns - j * PANEL : PANEL), rows = (int)(to - r < ROWS ? to - r : ROWS);
+  const int64_t start = r * g->out_stride + j * PANEL;
+  const ending all = {p->bias ? p->bias + j * PANEL : 0, p->other ? p->other + start : 0, g->activation == 1}, *end = last ? &all : 0;
+  if (columns < PANEL || rows < ROWS) {
+    edge(p, rows, columns, taps, channels, at, skip, b, start, first, end);
+    return;
+  }
+  if (g->depthwise) each_tile(taps, at, skip, b, p->out + start, g->out_stride, first, end);
+  else tiles(0, 0, taps, channels, at, b, p->out + start, g->out_stride, first, end);
+  if (last && g->activation > 1) activated(p, ROWS, p->out + start, g->out_stride);
 }
 
 /* all of rows [from, to) and panels [p0, p1) of the result */
 static void block(const product *p, int64_t from, int64_t to, int64_t p0, int64_t p1, const float *zeros) {
   const geometry *g = p->g;
   const int all = (int)(g->taps_high * g->taps_wide);
-  const int64_t depth = g->channels * all, piece = g->channels < DEPTH ? g->channels : DEPTH, stride = g->out_stride;
+  const int64_t depth = g->channels * all, piece = g->channels < DEPTH ? g->channels : DEPTH;
   int group = (int)(DEPTH / piece);
   group = group > MOST_TAPS ? MOST_TAPS : group > all ? all : group;
   const float *at[(BLOCK + ROWS) * MOST_TAPS];
@@ -174,23 +236,28 @@ static void block(const product *p, int64_t from, int64_t to, int64_t p0, int64_
       const int64_t channels = g->channels - skip < piece ? g->channels - skip : piece;
       const int last = t0 + taps == all && skip + channels == g->channels;
       places(p, from, to, t0, taps, skip, at, zeros);
-      for (int64_t j = p0; j < p1; j++) {
-        const float *b = p->weight + (j * depth + t0 * g->channels + skip) * PANEL;
-        const int columns = (int)(g->columns - j * PANEL < PANEL ? g->columns - j * PANEL : PANEL);
-        for (int64_t r = from; r < to; r += ROWS) {
-          const int rows = (int)(to - r < ROWS ? to - r : ROWS);
-          const int64_t start = r * stride + j * PANEL;
-          const float *const *here = at + (r - from) * taps;
-          const ending end = {p->bias ? p->bias + j * PANEL : 0, p->other ? p->other + start : 0, g->activation == 1};
-          if (columns < PANEL || rows < ROWS) {
-            edge(p, rows, columns, taps, channels, here, b, start, first, last ? &end : 0);
-            continue;
-          }
-          tiles(0, 0, taps, channels, here, b, p->out + start, stride, first, last ? &end : 0);
-          if (last && g->activation > 1) activated(p, ROWS, p->out + start, stride);
-        }
-      }
+      for (int64_t j = p0; j < p1; j++)
+        for (int64_t r = from; r < to; r += ROWS)
+          tile_at(p, r, to, j, taps, channels, at + (r - from) * taps, 0, p->weight + (j * depth + t0 * g->channels + skip) * PANEL, first, last);
     }
+}
+
+/* the same of a depthwise convolution; pixels are outside, so that the image is read in order */
+static void each_block(const product *p, int64_t from, int64_t to, int64_t p0, int64_t p1, const float *zeros) {
+  const int all = (int)(p->g->taps_high * p->g->taps_wide);
+  const int64_t piece = DEPTH / PANEL;
+  const float *at[(EACH_BLOCK + ROWS) * EACH_TAPS];
+  for (int64_t begin = from; begin < to; begin += EACH_BLOCK) {
+    const int64_t stop = to - begin < EACH_BLOCK ? to : begin + EACH_BLOCK;
+    for (int64_t j0 = p0; j0 < p1; j0 += piece)
+      for (int t0 = 0; t0 < all; t0 += EACH_TAPS) {
+        const int taps = all - t0 < EACH_TAPS ? all - t0 : EACH_TAPS;
+        places(p, begin, stop, t0, taps, j0 * PANEL, at, zeros);
+        for (int64_t r = begin; r < stop; r += ROWS)
+          for (int64_t j = j0; j < p1 && j < j0 + piece; j++)
+            tile_at(p, r, stop, j, taps, 1, at + (r - begin) * taps, (j - j0) * PANEL, p->weight + (j * all + t0) * PANEL, t0 == 0, t0 + taps == all);
+      }
+  }
 }
 
 void products(const int64_t *sizes, const double *numbers, const float *x, const float *weight, const float *bias, const float *other, float *out) {
@@ -212,7 +279,7 @@ void products(const int64_t *sizes, const double *numbers, const float *x, const
 #pragma omp parallel for if(threads > 1) schedule(static)
   for (int64_t k = 0; k < blocks * groups; k++) {
     const int64_t from = k / groups * high, share = k % groups;
-    block(&p, from, from + high < rows ? from + high : rows, panels * share / groups, panels * (share + 1) / groups, zeros);
+    (g->depthwise ? each_block : block)(&p, from, from + high < rows ? from + high : rows, panels * share / groups, panels * (share + 1) / groups, zeros);
   }
 }
 """

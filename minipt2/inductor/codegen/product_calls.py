@@ -48,7 +48,8 @@ def product_call(step: Extern, buffers: Mapping[str, Buffer]) -> ProductCall:
     given = {name: ref for name, ref in given.items() if ref is not None}
     image, result = _layout(x, buffers), step.layout
     sizes = _matrix(*image.sizes, image.strides[0]) if window is None else _image(image, result, window)
-    values = [number(n) for n in (*sizes, columns, result.strides[0] if window is None else columns, code(activation))]
+    depthwise = window is not None and window[4]
+    values = [number(n) for n in (*sizes, columns, result.strides[0] if window is None else columns, int(depthwise), code(activation))]
     assert len(values) == len(GEOMETRY)
     offsets = [_offset(ref, buffers) for ref in given.values()]
     symbols = sorted({str(s) for n in values + offsets if not isinstance(n, int) for s in n.free_symbols})
@@ -74,8 +75,9 @@ def _matrix(rows: Any, depth: Any, stride: Any) -> list[Any]:
 
 def _image(x: Layout, result: Layout, window: Any) -> list[Any]:
     """An image is dense in channels-last memory; one pixel at a time is a matrix."""
-    taps, stride, padding, dilation = window
+    taps, stride, padding, dilation, depthwise = window
     batch, channels, high, wide = x.sizes
-    if taps == (1, 1) and stride == (1, 1) and padding == (0, 0):
+    if taps == (1, 1) and stride == (1, 1) and padding == (0, 0) and not depthwise:
         return _matrix(batch * high * wide, channels, channels)
-    return [batch, high, wide, *result.sizes[2:], *taps, *stride, *padding, *dilation, high * wide * channels, wide * channels, channels, channels]
+    added = 1 if depthwise else channels
+    return [batch, high, wide, *result.sizes[2:], *taps, *stride, *padding, *dilation, high * wide * channels, wide * channels, channels, added]

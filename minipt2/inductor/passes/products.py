@@ -83,13 +83,14 @@ def _linear(node: fx.Node, x: fx.Node, weight: fx.Node, bias: fx.Node | None) ->
 def _convolution(node: fx.Node, x: fx.Node, weight: fx.Node) -> Problem | None:
     _, _, _, stride, padding, dilation, transposed, _, groups = node.args
     shape, out = shape_of(x), shape_of(node)
-    if transposed or groups != 1 or len(shape) != 4 or not all(isinstance(n, int) for n in (*shape, *out)) or 0 in shape or 0 in out:
+    depthwise = groups == shape[1] == out[1] > 1
+    if transposed or not (groups == 1 or depthwise) or len(shape) != 4 or not all(isinstance(n, int) for n in (*shape, *out)) or 0 in shape or 0 in out:
         return None
     if not _dense(x) or not _dense(node) or shape[1] < FEWEST_CHANNELS or out[0] * out[2] * out[3] < FEWEST_ROWS:
         return None
     pairs = [(v[0], v[-1]) for v in (stride, padding, dilation)]
-    window = Window(shape_of(weight)[2:], *pairs)
-    return Problem(out[0] * out[2] * out[3], shape[1] * window.taps[0] * window.taps[1], out[1], tuple(shape), window)
+    window = Window(shape_of(weight)[2:], *pairs, depthwise)
+    return Problem(out[0] * out[2] * out[3], shape_of(weight)[1] * window.taps[0] * window.taps[1], out[1], tuple(shape), window)
 
 
 def _dense(image: fx.Node) -> bool:

@@ -66,6 +66,23 @@ def test_images_of_any_geometry(taps, stride, padding, dilation, channels, colum
     assert (product(x, packed, bias, None, columns, problem.window, "none", ()) - expected).abs().max() < bound
 
 
+@pytest.mark.parametrize("taps,stride,padding,dilation", [((3, 3), (1, 1), (1, 1), (1, 1)), ((3, 2), (2, 3), (2, 1), (1, 2)), ((5, 5), (1, 2), (2, 2), (1, 1)),
+                                                          ((1, 1), (1, 1), (0, 0), (1, 1)), ((8, 7), (1, 1), (4, 3), (1, 1))])
+@pytest.mark.parametrize("channels", [16, 5, 40, 400])
+def test_depthwise_convolutions_of_any_geometry(taps, stride, padding, dilation, channels):
+    """Beside the image lies nothing that may be read: it fills its memory to the last number."""
+    image = (2, channels, 9, 11)
+    x = torch.randn(image).to(memory_format=torch.channels_last)
+    weight, bias = torch.randn(channels, 1, *taps), torch.randn(channels)
+    convolved = F.conv2d(x.double(), weight.double(), bias.double(), stride, padding, dilation, channels)
+    other = torch.randn(convolved.shape).to(memory_format=torch.channels_last)
+    problem = Problem(convolved.numel() // channels, taps[0] * taps[1], channels, image, Window(taps, stride, padding, dilation, True))
+    expected = F.hardswish(convolved + other)
+    bound = allowed(problem.depth, F.hardswish(F.conv2d(x, weight, bias, stride, padding, dilation, channels) + other) - expected)
+    assert (computed(x, pack_filter(weight), bias, other, problem, "hardswish") - expected).abs().max() < bound
+    assert (product(x, pack_filter(weight), bias, other, channels, problem.window, "hardswish", ()) - expected).abs().max() < bound
+
+
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_activations_and_special_values(activation):
     x = torch.tensor([-float("inf"), float("inf"), float("nan"), -20.0, -3.0, -0.5, 0.0, 0.5, 3.0, 7.0] * 7)[:, None]
@@ -108,7 +125,17 @@ class Convolutions(nn.Module):
         return torch.relu(x + self.second(F.hardswish(self.norm(self.first(x)))))
 
 
-@pytest.mark.parametrize("module,x,left", [(Layers(), torch.randn(4, 9, 24), {"erf", "addmm", "mm"}), (Convolutions().eval(), torch.randn(2, 8, 10, 10), {"convolution", "relu"})])
+class Separable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.deep, self.wide = nn.Conv2d(24, 24, 3, 2, 1, groups=24), nn.Conv2d(24, 16, 1, bias=False)
+
+    def forward(self, x):
+        return self.wide(F.hardswish(self.deep(x)))
+
+
+@pytest.mark.parametrize("module,x,left", [(Layers(), torch.randn(4, 9, 24), {"erf", "addmm", "mm"}), (Convolutions().eval(), torch.randn(2, 8, 10, 10), {"convolution", "relu"}),
+                                           (Separable(), torch.randn(2, 24, 11, 11), {"convolution", "clamp"})])
 def test_graphs_use_it_with_bias_residual_and_activation(always, module, x, left):
     gm, args = inference_graph(module.requires_grad_(False), x)
     before = run(gm, args)
