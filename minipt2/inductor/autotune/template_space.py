@@ -8,10 +8,12 @@ k              32, 64, 128                         the power of two that holds k
 warps          4, 8                                ``HELD`` elements of the accumulator a thread, so that it does not spill
 stages         2 to 5                              shared memory: every stage holds a block of both operands
 group          8 rows of tiles in a band           varied by coordinate descent only
+split          1, 2, 4, 8, 16 parts of k           more than 1 where tiles are fewer than ``FEW`` for each SM: at least ``SHARE`` steps
+                                                   for each part, and no batch
 =============  ==================================  ==========================================================================
 
 The model counts, for the tiles that the busiest SM gets: the products it makes against the tensor cores' rate, the bytes it loads against the
-L2 cache's, a start of every wave. It only orders: what is tried is measured. Upstream: ``torch._inductor.template_heuristics.triton``.
+L2 cache's, a start of every wave, and what parts of k write and a second kernel reads. It only orders: what is tried is measured. Upstream: ``torch._inductor.template_heuristics.triton``.
 """
 from __future__ import annotations
 
@@ -30,11 +32,13 @@ from ..scheduler.contraction import Contraction
 MOST = 28
 """Tiles tried of one template."""
 PER_SHAPE, PER_DEPTH, PER_WARPS = 5, 3, 2
-"""Of one m x n, of those with one k, of those with as many warps: so that the space is not all of one shape."""
+"""Of one m x n (whole or in parts), of those with one k, of those with as many warps: so that the space is not all of one shape. At most half of
+the tiles are in parts."""
 HELD = 128
 """Elements of the accumulator in a thread's 255 registers."""
 LARGEST = 1 << 15
-SIDES, DEPTHS, WARPS, STAGES = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5)
+SIDES, DEPTHS, WARPS, STAGES, SPLITS = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16)
+FEW, SHARE = 1, 4
 RESERVED = 1 << 10
 """Shared memory that the compiler takes besides."""
 CACHE_RATE = 100.0
@@ -45,18 +49,21 @@ LATENCY = 800.0
 """Nanoseconds that a load takes, shared by the steps that are loaded ahead and by the programs of an SM."""
 START = 2000.0
 """Nanoseconds until a program's first operands are there, and for its stores."""
+SECOND, PARTS_RATE = 2500.0, 2000.0
+"""Nanoseconds that a second kernel takes to begin and to end; bytes of parts that the GPU writes or reads in one."""
 
 
 def tiles(c: Contraction, hw: Hw) -> list[Tile]:
     """At most ``MOST`` tiles that launch on ``hw``, those first that should be fastest."""
     if c.a.dtype is torch.float32:
         return []  # in TF32 a compiled call would not follow torch's setting when that changes; without, no template beats the library
-    ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, -t.stages))
+    ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, -t.stages, t.split))
     seen: Counter[tuple[int, ...]] = Counter()
     kept = []
     for t in ranked:
-        kinds = (t.m, t.n), (t.m, t.n, t.k), (t.m, t.n, t.k, t.warps)
-        if all(seen[kind] < most for kind, most in zip(kinds, (PER_SHAPE, PER_DEPTH, PER_WARPS))):
+        shared = t.split > 1
+        kinds = (shared,), (t.m, t.n, shared), (t.m, t.n, shared, t.k), (t.m, t.n, shared, t.k, t.warps)
+        if all(seen[kind] < most for kind, most in zip(kinds, (MOST // 2 if shared else MOST, PER_SHAPE, PER_DEPTH, PER_WARPS))):
             seen.update(kinds)
             kept.append(t)
     return kept[:MOST]
@@ -65,8 +72,8 @@ def tiles(c: Contraction, hw: Hw) -> list[Tile]:
 def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
     rows, columns = (max(power(n), 16) for n in c.sizes[1:])
     depth = max(power(c.k), 16)
-    for m, n, k, warps, stages in itertools.product(SIDES, SIDES, {min(k, depth) for k in DEPTHS}, WARPS, STAGES):
-        t = Tile(m, n, k, warps, stages)
+    for m, n, k, warps, stages, split in itertools.product(SIDES, SIDES, {min(k, depth) for k in DEPTHS}, WARPS, STAGES, SPLITS):
+        t = Tile(m, n, k, warps, stages, split=split)
         if m <= rows and n <= columns and launchable(t, c, hw):
             yield t
 
@@ -74,9 +81,22 @@ def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
 def launchable(t: Tile, c: Contraction, hw: Hw) -> bool:
     """Whether ``hw`` has the shared memory and the registers for ``t``, and there is work for every stage and warp."""
     held = t.m * t.n / (hw.warp * t.warps)
-    steps = -(-c.k // t.k) * (c.depth // c.k)
-    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and _shared(t, c) <= hw.shared and t.stages <= max(steps, 2) and t.k >= 16
-            and min(t.m, t.n) >= 16 and t.warps * hw.warp <= 1024 and c.sizes[0] <= 65535)
+    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and _shared(t, c) <= hw.shared and t.stages <= max(_steps(t, c), 2) and t.k >= 16
+            and min(t.m, t.n) >= 16 and t.warps * hw.warp <= 1024 and c.sizes[0] <= 65535 and (t.split == 1 or _shares(t, c, hw)))
+
+
+def _steps(t: Tile, c: Contraction) -> int:
+    """Of one program."""
+    return -(-(-(-c.k // t.k) * (c.depth // c.k)) // t.split)
+
+
+def _shares(t: Tile, c: Contraction, hw: Hw) -> bool:
+    """Whether programs may share the summands of a tile: SMs stand idle, and there is enough for each."""
+    return c.sizes[0] == 1 and _tiles(t, c) <= FEW * hw.sms and _steps(t, c) >= SHARE and t.split * prod(c.sizes) < 1 << 31
+
+
+def _tiles(t: Tile, c: Contraction) -> int:
+    return c.sizes[0] * prod(-(-n // side) for n, side in zip(c.sizes[1:], (t.m, t.n)))
 
 
 def _shared(t: Tile, c: Contraction) -> int:
@@ -89,20 +109,21 @@ def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     rate = 3750.0 if hw.capability >= 90 else 1400.0  # products a nanosecond of one SM, in half precision
     if t.m < 64:
         rate /= 2  # a warp group multiplies 64 rows at a time
-    programs = c.sizes[0] * prod(-(-n // side) for n, side in zip(c.sizes[1:], (t.m, t.n)))
+    programs = _tiles(t, c) * t.split
     registers = hw.warp * t.warps * min(t.m * t.n // (hw.warp * t.warps) + 64, 255)
     resident = max(1, min(hw.shared // _shared(t, c), 65536 // registers, 2048 // (hw.warp * t.warps)))
     each = -(-programs // hw.sms)
-    steps = -(-c.k // t.k) * (c.depth // c.k)
+    steps = _steps(t, c)
     step = t.k * max(t.m * t.n / (rate * 2 / item), (t.m + t.n) * item / CACHE_RATE)
     stall = LATENCY / ((t.stages - 1) * min(resident, each))
-    return each * steps * (max(step, stall) + STEP) + START * -(-each // resident)
+    put_together = SECOND + 2 * t.split * prod(c.sizes) * 4 / PARTS_RATE if t.split > 1 else 0.0
+    return each * steps * (max(step, stall) + STEP) + START * -(-each // resident) + put_together
 
 
 def around(t: Tile, c: Contraction, hw: Hw) -> list[Tile]:
     """Tiles that differ from ``t`` in one coordinate, by one step of it."""
     found = []
-    for name, values in dict(m=SIDES, n=SIDES, k=(16, *DEPTHS), warps=(2, *WARPS, 16), stages=(1, *STAGES, 6), group=(1, 4, GROUP, 16)).items():
+    for name, values in dict(m=SIDES, n=SIDES, k=(16, *DEPTHS), warps=(2, *WARPS, 16), stages=(1, *STAGES, 6), group=(1, 4, GROUP, 16), split=SPLITS).items():
         place = values.index(getattr(t, name))
         for near in values[max(place - 1, 0):place] + values[place + 1:place + 2]:
             found.append(Tile(**{**vars(t), name: near}))

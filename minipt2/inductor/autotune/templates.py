@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, replace
-from typing import Any, Sequence
+from typing import Any, NamedTuple, Sequence
 
 import torch
 
@@ -21,7 +21,7 @@ from ...config import config
 from ...errors import BackendError
 from .. import cache, triton_pool
 from ..codegen.c_openmp_plan import make_plan
-from ..codegen.triton import Program, program_of, template, title, variant, walked_across
+from ..codegen.triton import Program, program_of, templates, title, variant, walked_across
 from ..codegen.triton_blocks import choose as first_guess
 from ..hardware import Hw
 from ..ir import TensorRef
@@ -90,11 +90,11 @@ def choose(candidates: Sequence[Candidate], schedule: Schedule, hw: Hw, device: 
 def _key(candidate: Candidate, ts: Sequence[Tile], schedule: Schedule, hw: Hw) -> str:
     """Everything that the result of a race depends on: the template (sizes and strides are in its text), the call it replaces, the space, the
     device, versions."""
-    program, grid = _variant(candidate, ts[0], schedule)
-    body = program.text.split("\n", 2)[2]
+    shots = _variant(candidate, ts[0], schedule)
+    bodies = [(s.program.text.split("\n", 2)[2], s.program.signature, s.program.aligned, s.grid) for s in shots]
     call = candidate.step.contraction.extern
-    return cache.digest(body, repr((program.signature, program.aligned, grid, list(ts), str(call.target), config.coordinate_descent)), hw.identity(),
-                        torch.__version__, str(torch.backends.cudnn.version()), str(triton_pool.triton_version()))
+    return cache.digest(repr((bodies, list(ts), str(call.target), config.coordinate_descent)), hw.identity(), torch.__version__,
+                        str(torch.backends.cudnn.version()), str(triton_pool.triton_version()))
 
 
 def _known(key: str) -> bool:
@@ -106,9 +106,22 @@ def _known(key: str) -> bool:
     return True
 
 
-def _variant(candidate: Candidate, tile: Tile, schedule: Schedule) -> tuple[Program, tuple[int, int]]:
-    body = template(replace(candidate.step, tile=tile), schedule)
-    return program_of(body, schedule), body.grid
+class _Shot(NamedTuple):
+    """One launch of a variant. ``work``: bytes of the memory that its launches share, by a name that is among ``names``."""
+
+    program: Program
+    grid: tuple[int, int]
+    names: list[str]
+    checks: bool
+    work: dict[str, int]
+
+
+def _variant(candidate: Candidate, tile: Tile, schedule: Schedule) -> list[_Shot]:
+    shots = []
+    for body in templates(replace(candidate.step, tile=tile), schedule):
+        work = {f"{name} of {size} bytes": size for name, size in body.work.items()}
+        shots.append(_Shot(program_of(body, schedule), body.grid, [p.buffer for p in body.params] + list(work), body.checks, work))
+    return shots
 
 
 class _Race:
@@ -117,8 +130,8 @@ class _Race:
     def __init__(self, candidate: Candidate, ts: Sequence[Tile], schedule: Schedule, hw: Hw, device: torch.device):
         self.candidate, self.schedule, self.hw, self.device = candidate, schedule, hw, device
         self.name = title(candidate.step, set())
-        self.variants: dict[Tile, tuple[Program, tuple[int, int], list[str], bool]] = {}
-        self.made: dict[Tile, Any] = {}
+        self.variants: dict[Tile, list[_Shot]] = {}
+        self.made: dict[tuple[Tile, int], Any] = {}
         self.tiles = list(ts)
         self.recorded: dict[Any, Any] = {}
         self.add(self.tiles)
@@ -132,14 +145,13 @@ class _Race:
     def add(self, ts: Sequence[Tile]) -> None:
         """Have ``ts`` compiled, beside each other."""
         new = [t for t in ts if t not in self.variants]
-        for t in new:
-            body = template(replace(self.candidate.step, tile=t), self.schedule)
-            self.variants[t] = program_of(body, self.schedule), body.grid, [p.buffer for p in body.params], body.checks
-        self.made.update(zip(new, triton_pool.submit([asdict(self.variants[t][0]) for t in new], self.hw.capability)))
+        self.variants.update((t, _variant(self.candidate, t, self.schedule)) for t in new)
+        shots = [(t, k) for t in new for k in range(len(self.variants[t]))]
+        self.made.update(zip(shots, triton_pool.submit([asdict(self.variants[t][k].program) for t, k in shots], self.hw.capability)))
 
     def compiled(self, end: float) -> None:
         """Wait until all are compiled, but not beyond ``end``; those that are not, or that the compiler rejects, are out."""
-        for t, reason in finished(self.made, end).items():
+        for t, reason in {t: reason for (t, _), reason in finished(self.made, end).items()}.items():
             self.tiles.remove(t)
             trace.artifact("autotune", self.name, f"{self.name}: {t} is out, {reason}")
 
@@ -194,8 +206,10 @@ class _Race:
             self.call()
             self._loops()
             return
-        program, grid, names, checks = self.variants[c]
-        self.bench.launch(program, self.made[c], names, grid, checks)
+        for k, shot in enumerate(self.variants[c]):
+            for name in shot.work.keys() - self.bench.buffers.keys():
+                self.bench.buffers[name] = torch.empty(shot.work[name], dtype=torch.uint8, device=self.device)
+            self.bench.launch(shot.program, self.made[c, k], shot.names, shot.grid, shot.checks)
 
     def _loops(self) -> None:
         if self.loops is not None:

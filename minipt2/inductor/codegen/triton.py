@@ -20,6 +20,7 @@ from ..ir import Instr
 from ..scheduler.attention import Attention
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.templates import Template
+from . import triton_split_k as split_k
 from .c_openmp_plan import Param, Plan, make_plan
 from .index import size_text
 from .triton_attention import AttentionWriter, attention_plan
@@ -90,7 +91,7 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
     plans = [cheaper(make_plan(step, schedule)) for step in schedule.kernels if not isinstance(step, Template)]
     chosen = iter(zip(plans, tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]))
     for step in schedule.kernels:
-        written = [template(step, schedule)] if isinstance(step, Template) else bodies(*next(chosen))
+        written = templates(step, schedule) if isinstance(step, Template) else bodies(*next(chosen))
         launch = Launch([p.buffer for p in written[0].plan.params], [])
         for body in written:
             program = program_of(body, schedule)
@@ -113,11 +114,13 @@ def bodies(plan: Plan, blocks: Blocks, most: Plan | None = None) -> list["Writer
     return [Part(plan, blocks, most).write(), Final(plan, blocks, most).write()]
 
 
-def template(step: Template, schedule: Schedule) -> TemplateWriter:
-    """A contraction with the loops after it, in the tiles chosen for it."""
+def templates(step: Template, schedule: Schedule) -> list[TemplateWriter]:
+    """A contraction with the loops after it, in the tiles chosen for it: one program, or two where programs share a tile's summands."""
     if isinstance(step.contraction, Attention):
-        return AttentionWriter(attention_plan(step, schedule), step.tile).write()
-    return TemplateWriter(template_plan(step, schedule), step.tile).write()
+        return [AttentionWriter(attention_plan(step, schedule), step.tile).write()]
+    kinds = [TemplateWriter] if step.tile.split == 1 else [split_k.Part, split_k.Sum]
+    plan = template_plan(step, schedule)
+    return [kind(plan, step.tile).write() for kind in kinds]
 
 
 def variant(plan: Plan, blocks: Blocks, schedule: Schedule) -> tuple[Program, tuple[int, int], bool]:

@@ -32,7 +32,8 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Tile:
-    """``m`` x ``n`` elements of the product in one program, ``k`` summands at a time; ``group``: rows of tiles in a band."""
+    """``m`` x ``n`` elements of the product in one program, ``k`` summands at a time; ``group``: rows of tiles in a band; ``split``: programs that
+    share the summands of one tile."""
 
     m: int
     n: int
@@ -40,9 +41,11 @@ class Tile:
     warps: int = 4
     stages: int = 3
     group: int = GROUP
+    split: int = 1
 
     def __str__(self) -> str:
-        return f"{self.m}×{self.n}×{self.k}, {self.warps} warps, {self.stages} stages" + f", bands of {self.group}" * (self.group != GROUP)
+        return (f"{self.m}×{self.n}×{self.k}, {self.warps} warps, {self.stages} stages" + f", bands of {self.group}" * (self.group != GROUP)
+                + f", in {self.split} parts" * (self.split > 1))
 
 
 @dataclass
@@ -106,15 +109,22 @@ class TemplateWriter(Body):
         return [p for p in self.plan.params if p.name in used]
 
     def write(self) -> "TemplateWriter":
-        t = self.blocks
-        self.line(f"MBLOCK: tl.constexpr = {t.m}", f"NBLOCK: tl.constexpr = {t.n}", f"KBLOCK: tl.constexpr = {t.k}")
+        self._constants()
         self._tile()
         self._accumulate()
+        self._elements()
+        return self._finish()
+
+    def _constants(self) -> None:
+        t = self.blocks
+        self.line(*[f"{name}BLOCK: tl.constexpr = {n}" for name, n in (("M", t.m), ("N", t.n), ("K", t.k)) if n])
+
+    def _elements(self) -> None:
+        """The axes of the tile's elements."""
         if "z" in self.axes:
             self.variables(self.axes["z"])
         self.axis(self.axes["m"], "pm")
         self.axis(self.axes["n"], "pn")
-        return self._finish()
 
     def _finish(self) -> "TemplateWriter":
         """The loops after the product, over a tile."""
@@ -168,11 +178,15 @@ class TemplateWriter(Body):
 
     def _steps(self) -> None:
         c = self.contraction
-        with self.open(f"for start in range(0, {c.k}, KBLOCK):"):
+        with self.open(f"for start in range({self._span(c.k, self.blocks.k)}, KBLOCK):"):
             self.line("k = start + tl.arange(0, KBLOCK)")
             self.line(f"u = tl.load({self._matrix('lhs', c.a, ('row[:, None]', 'k[None, :]'))}{self._mask('row[:, None]', 'k[None, :]')})")
             self.line(f"v = tl.load({self._matrix('rhs', c.b, ('k[:, None]', 'col[None, :]'))}{self._mask('col[None, :]', 'k[:, None]')})")
             self._dot()
+
+    def _span(self, length: int, step: int) -> str:
+        """The part of 0 to ``length`` that this program walks, in pieces of ``step``."""
+        return f"0, {length}"
 
     def _mask(self, edge: str, k: str) -> str:
         """The further arguments of a load: what lies beyond the operand is 0."""
@@ -189,7 +203,7 @@ class TemplateWriter(Body):
         place = [("image", f"row // {high * broad}"), ("y", f"row // {broad} % {high}" + _times(w.stride[0]) + _less(w.padding[0])),
                  ("x", f"row % {broad}" + _times(w.stride[1]) + _less(w.padding[1]))]
         self.line(*[f"{name} = ({text})[:, None]" for name, text in place])
-        with self.open(f"for step in range(0, {prod(w.taps) * blocks}):"):
+        with self.open(f"for step in range({self._span(prod(w.taps) * blocks, 1)}):"):
             self.line(*["tap = step", "k = tl.arange(0, KBLOCK)"] if blocks == 1 else
                       [f"tap = step // {blocks}", f"k = step % {blocks} * KBLOCK + tl.arange(0, KBLOCK)"])
             self.line(f"ty = tap // {w.taps[1]}", f"tx = tap % {w.taps[1]}")

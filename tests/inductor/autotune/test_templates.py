@@ -148,8 +148,8 @@ def test_tiles_launch_and_are_few(sizes):
     c = contraction(*sizes)
     ts = tiles(c, REFERENCE)
     assert 0 < len(ts) <= MOST and len(set(ts)) == len(ts) and all(launchable(t, c, REFERENCE) for t in ts)
-    shapes = [(t.m, t.n) for t in ts]
-    assert max(shapes.count(s) for s in shapes) <= PER_SHAPE
+    shapes = [(t.m, t.n, t.split > 1) for t in ts]
+    assert max(shapes.count(s) for s in shapes) <= PER_SHAPE and sum(t.split > 1 for t in ts) <= MOST // 2
     times = [expected(t, c, REFERENCE) for t in ts]
     assert times == sorted(times)
 
@@ -158,6 +158,22 @@ def test_shared_memory_bounds_the_space():
     c, small = contraction(4096, 4096, 4096), Hw(shared=48 << 10, capability=75)
     assert all(t.stages * (t.m + t.n) * t.k * 2 < 48 << 10 for t in tiles(c, small))
     assert any(t.stages * (t.m + t.n) * t.k * 2 > 48 << 10 for t in tiles(c, REFERENCE))
+
+
+def test_few_tiles_share_their_summands():
+    parts = lambda *sizes, **more: {t.split for t in tiles(contraction(*sizes, **more), REFERENCE)}
+    assert max(parts(16, 768, 3072)) > 1 and 1 in parts(16, 768, 3072)
+    assert parts(8192, 3072, 768) == {1}  # every SM has a tile of its own
+    assert parts(16, 768, 128) == {1}  # nothing to share
+    assert parts(16, 64, 3072, batch=4) == {1}
+
+
+def test_parts_are_raced(raced):
+    shared = Tile(16, 16, 16, split=2)
+    plan, chosen, told = raced(layer, TENSORS, {LIBRARY: 3.0, SMALL: 2.0, shared: 1.0}, [SMALL, shared])
+    assert chosen == [shared] and "16×16×16, 4 warps, 3 stages, in 2 parts 1000000.0 µs (chosen)" in str(told[0])
+    templates._chosen.clear()
+    assert raced(layer, TENSORS, {}, [SMALL, shared])[1] == [shared]
 
 
 def test_float32_is_left_to_the_library():

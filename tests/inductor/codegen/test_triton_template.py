@@ -122,6 +122,33 @@ def test_infinite_operands_beyond_the_edges_do_no_harm():
     check(lambda a, b: P.mm(P.slice(a, [0, 0], [20, 30], [1, 1]), P.slice(b, [0, 0], [30, 24], [1, 1])), a, b)
 
 
+# ------------------------------------------------------------------ summands shared by programs
+@pytest.mark.parametrize("tile", [Tile(16, 16, 16, split=2), Tile(16, 32, 32, split=3), Tile(32, 16, 16, split=16),
+                                  Tile(16, 16, 16, group=2, split=4)], ids=str)
+@pytest.mark.parametrize("sizes", [(20, 40, 300), (1, 33, 70), (16, 32, 256), (65, 50, 17)], ids=str)
+def test_products_in_parts(sizes, tile):
+    """Also where the last parts are short, or empty."""
+    plan, source = check(layer, *linear(*sizes), tile=tile)
+    launch, = source.launches
+    assert [c.grid[1] for c in launch.calls] == [tile.split, 1] and sum(launch.work.values()) == 4 * tile.split * sizes[0] * sizes[1]
+    assert "relu" not in source.programs[0].text.split("KBLOCK")[1] and len(plan.steps) == 1
+
+
+def test_parts_are_kept_in_float32():
+    plan, source = check(layer, *linear(20, 40, 300, torch.bfloat16), tile=Tile(16, 32, 32, split=4))
+    assert source.programs[0].signature[-1] == "*fp32" and "bfloat16" not in source.programs[0].text
+
+
+def test_convolution_in_parts():
+    x, w = torch.randn(2, 24, 9, 11).contiguous(memory_format=torch.channels_last), torch.randn(40, 24, 3, 3)
+    for split in (2, 4, 16):
+        check(lambda x, w: P.relu(P.convolution(x, w, None, (2, 1), (1, 1), (1, 1), False, (0, 0), 1)), x, w, tile=Tile(16, 32, 16, split=split))
+
+
+def test_two_results_of_parts():
+    check(lambda x, w, v: [c := P.mm(x, w), P.relu(P.add(c, row(v, c)))], *linear(20, 24, 300), tile=Tile(16, 16, 32, split=4))
+
+
 # ------------------------------------------------------------------ convolutions
 CONVOLUTIONS = {
     "3x3": ((2, 24, 9, 11), (40, 24, 3, 3), (1, 1), (1, 1), (1, 1)),
@@ -250,6 +277,7 @@ def shapes(fn, *sizes, dtype=torch.bfloat16):
 SHOWN = {
     "mm_bias_gelu": (shapes(layer, (2048, 768), (768, 3072), (3072,)), Tile(128, 128, 64, 8, 3)),
     "mm_edges": (shapes(layer, (1000, 100), (100, 90), (90,), dtype=torch.float32), Tile(64, 64, 32, 4, 3)),
+    "mm_in_parts": (shapes(layer, (16, 3072), (3072, 760), (760,)), Tile(16, 64, 64, 4, 4, split=8)),
 }
 
 
