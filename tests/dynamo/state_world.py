@@ -4,6 +4,7 @@ import collections, dataclasses, enum, functools, types
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.nn.utils import parametrizations, parametrize
 
 def t(seed, *size, dtype=torch.float32):
@@ -160,6 +161,31 @@ h = h + len(self.__dict__)
 h = h + len([k for k in vars(self) if not k.startswith("_")])
 h = h + (self.weight is self.gate) + isinstance(self.weight, Own) * 5
 h = self.forward_part(h) if hasattr(self, "forward_part") else h
+self._buffers["offset"] = h.detach().sum(0)[:3]
+self.offset.add_(1); h = h + self.offset
+self.offset.mul_(self.factor)
+self.late = h.detach().sum()
+self.steps.append(1.0)
+self.opts["n"] = len(self.opts); h = h + sum(self.opts.values())
+h = h + len(sorted(self.opts)[0])
+h = h + self.opts.setdefault("s", 1.0)
+h = h + (self.settings is settings) * 2 + (self.act is torch.tanh)
+h = h + self.settings.__dict__.get("width", 0)
+self.settings.width += 1; h = h * self.settings.width
+self.settings.order[0] *= 2; h = h + settings.order[0]
+h = h * type(self).unit
+h = h + self.get_parameter("weight").sum()
+h = h + next(self.parameters()).sum()
+h = h + sum(1 for m in self.modules() if isinstance(m, nn.Tanh))
+with torch.no_grad(): h = h + self.weight.sum()
+h = checkpoint(self.gate, h, use_reentrant=False)
+h = h + {self.gate: 1, self.norm: 3}.get(self.drop, 2)
+h = h + (self.weight in set(self.parameters()))
+h = F.dropout(h, self.drop.p, self.training)
+h = h + (self.factor == 1.5) + (self.factor is True) * 2 + isinstance(self.factor, int) * 4
+h = h + len(repr(self.kind))
+h = h + (self.steps is not settings.order) + (self.steps == [1, 2.0]) * 2
+h = h * 2 if "offset" in self.__dict__ or "gate" in self.__dict__ else h
 """
 READ_BLOCK = """
 h = self.leaf(h)
@@ -183,6 +209,10 @@ for m in self.modules(): h = h + m.training
 h = self.seq[0](h)
 h = h + ("b" in self.by_name)
 h = self.leaf(h) + self.leaf.forward(h)
+self.leaf.offset = self.seq[2].offset * 0.5; h = h + self.leaf.offset
+self.leaf.steps += self.seq[2].steps; h = h + len(self.layers[0].steps)
+h = self.leaf(self.seq[2](self.layers[0](self.leaf(h))))
+h = h + (self.leaf.settings is self.seq[2].settings) + (self.leaf.offset is self.seq[2].offset) * 2
 pause()
 """
 READ_GLOBALS = """
@@ -218,5 +248,22 @@ h = F.gelu(h)
 h = h + (net.leaf.weight is net.seq[2].weight)
 h = h + torch.full((3,), 0.5, dtype=shift.dtype)
 h = h + max(total, 1)
+table["n"] = len(table); h = h + sum(table.values())
+names.append("z"); h = h + len(names)
+settings.order[0] += 1; h = h + settings.order[0]
+slotted.value *= 2; h = h + slotted.value
+shift.mul_(0.5); h = h + shift
+h = h + (table == {"a": 1.5, "b": 2}) + (spot == (1, 0.5)) * 2 + (names == ["a", "bb"]) * 4 + (pair == Pair()) * 8
+h = h + len(tags | {"q"}) + isinstance(settings, Settings) + callable(act)
+h = h + helper.__defaults__[0] + (helper.__name__ == "helper") + len(helper.__code__.co_varnames)
+h = h + caller.method(1.0)
+h = functools.reduce(lambda a, b: a * b, pieces, h)
+h = h + (x.dtype == torch.float32) + x.shape[0] * k
+h = h + float(shift[0])
+h = h + torch.rand(())
+h = h + getattr(settings, "missing", 0.5)
+h = torch.stack([h, h * scale]).sum(0)
+h = h + (pieces is settings.order) + (shift is net.leaf.offset) * 2
+h = h + len(f"{scale} {flag} {total}")
 pause()
 """

@@ -224,7 +224,35 @@ run.__kwdefaults__ = {{"c": {f}}}
 len = lambda v: 7
 max = lambda *v: 9
 globals().pop("len", None), globals().pop("max", None)
-F.gelu
+F = types.SimpleNamespace(linear=F.linear, gelu=F.silu, relu=F.relu, silu=F.silu, dropout=F.dropout)
+F = torch.nn.functional
+Mode = enum.Enum("Mode", "ON OFF"); mode = Mode.ON
+Settings.__getattr__ = lambda self, name: {f}
+del Settings.__getattr__
+settings.__class__ = type("Other", (Settings,), {{"twice": 7}})
+settings.missing = {f}
+Settings.missing = {f}
+Leaf.forward = lambda self, v: v @ self.weight + self.unit
+Leaf.__call__ = lambda self, v: nn.Module.__call__(self, v) * 2
+Pair.__eq__ = lambda self, other: True
+net.leaf.steps = net.seq[2].steps
+net.leaf.steps = settings.order
+net.leaf.opts = table
+net.leaf.opts = net.layers[0].opts
+{L}.settings = {L}.settings
+rebind(pieces=settings.order)
+rebind(pieces=net.leaf.steps)
+rebind(extra=shift)
+rebind(extra={L}.offset)
+{L}.offset = shift
+{L}.offset = {L}.offset
+{L}.offset = {L}.offset[:]
+{L}.offset.data = {L}.offset.data
+shift = {L}.offset
+shift = {L}.offset.detach()
+shift = {P}
+{L}.bias.data = {L}.offset.data
+{L}.register_buffer("late", shift)
 """
 MODES = """
 grad=True | grad=False | grad=None

@@ -138,7 +138,7 @@ IDENTITIES = {
 }  # fmt: skip
 TIES = {
     "modules_tied": lambda n: setattr(n, "b", n.a), "parameters_tied": lambda n: setattr(n.b, "weight", n.a.weight),
-    "buffers_tied": lambda n: setattr(n.b, "state", n.a.state),
+    "buffers_tied": lambda n: setattr(n.b, "state", n.a.state), "buffer_becomes_attribute": lambda n: n.b.__dict__.update(state=n.b._buffers.pop("state")),
 }  # fmt: skip
 
 

@@ -128,6 +128,8 @@ class NNModuleVariable(UserObjectVariable):
             unsupported("MP307", "hooks on the registration of buffers of all modules")
         self.require_source("setting")
         self.note_change(tx)
+        if self.source is not None:
+            tx.output.guard(AttrSource(self.source, table), "CONTAINS", name)
         self.getattr(tx, table).call_method(tx, "__setitem__", [const(name), value], {})
 
     def note_change(self, tx) -> None:
