@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import threading
 import types
@@ -26,11 +27,13 @@ from .frame import Backend, Compiled, SkipFrame, compile_frame
 from .guard_kinds import under_transform
 from .guards import compile_guards, interrupts
 from .modes import interrupts_later
+from .own_frame import look_at_itself
 from .resume import is_resume_code, run_resumed
 from .variables.functions import CONSTANT_CALLS
 from .skip import allow_code, disable_code, skipped_as_frame, skipped_with_callees
 
 _lock = threading.RLock()
+"""Held while a frame is compiled."""
 _tracing = threading.local()
 _callbacks: "weakref.WeakSet[FrameCallback]" = weakref.WeakSet()
 _RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -110,6 +113,8 @@ class FrameCallback:
         if record.cache.entries and not self._may_recompile(frame, record):
             return hook.skip_once()
         try:
+            if (reason := look_at_itself(record.code, frame.f_globals)) is not None:
+                raise SkipFrame(record.code.co_qualname, reason)
             with interrupts_later():
                 compiled = compile_frame(frame, self.backend, self.fullgraph, self._broke, record.dynamism)
             return self._keep(frame, record, compiled)
@@ -347,4 +352,11 @@ def reset() -> None:
             callback.drop()
 
 
+def _renew_lock() -> None:
+    """In the child of a fork: the thread that may have held the lock is not there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 hook.never_capture(run_resumed.__code__)

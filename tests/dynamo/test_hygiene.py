@@ -197,6 +197,33 @@ def test_workers_of_a_loader(method, workers, fresh):
     assert all(int(graphs.max()) >= 3 for _, graphs in batches)  # the worker's own
 
 
+FORKING = """
+import os, sys, threading
+compiling, done = threading.Event(), threading.Event()
+
+def slow(gm, examples):
+    compiling.set()
+    done.wait()
+    return gm.forward
+
+thread = threading.Thread(target=minipt2.compile(lambda x: x * 2, backend=slow), args=(torch.ones(2),))
+thread.start()
+compiling.wait()
+child = os.fork()
+if not child:
+    print(f(torch.ones(2)), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+done.set()
+thread.join()
+"""
+
+
+def test_a_fork_while_another_thread_compiles():
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", CHILD + FORKING], capture_output=True, text=True, timeout=120)
+    assert "tensor([2., 2.])" in run.stdout, run.stderr
+
+
 # ---- other compilers -------------------------------------------------------------------------------------------------
 def helper(x):
     print(end="")
