@@ -85,12 +85,12 @@ def _bench_rows(data: dict[str, Any]) -> list[str]:
     warm, peak = any(r.get("warm_s") for r in rows), any(r.get("peak_mib") for r in rows)
     contenders = list(dict.fromkeys(name for r in rows for name in r["ms"]))
     compiled = list(dict.fromkeys(name for r in rows for name in r["compile_s"]))
-    head = ["model", "phase", *(f"{c} ms" for c in contenders), *(f"over {p}" for p in peers), *(f"{c}: first call s" for c in compiled), *["warm s"] * warm,
+    head = ["model", "phase", *(f"{c} ms" for c in contenders), *(f"over {p}" for p in peers), *(f"{c}: first call s" for c in compiled), *["cold process s", "warm process s"] * warm,
             *["peak MiB (eager)"] * peak, "kernels", "breaks", "fallbacks", "max error"]
     for r in rows:
         memory = r.get("peak_mib") or {}
         out.append([f"`{r['model']}`", r["phase"], *(_number(r["ms"].get(c)) for c in contenders), *(_number(r["speedup"].get(p), 3) for p in peers),
-                    *(_number(r["compile_s"].get(c)) for c in compiled), *[_number(r.get("warm_s"))] * warm,
+                    *(_number(r["compile_s"].get(c)) for c in compiled), *[_number(r.get("cold_s")), _number(r.get("warm_s"))] * warm,
                     *[f"{_number(memory.get('minipt2'))} ({_number(memory.get('eager'))})" if memory else ""] * peak,
                     r["kernels"], r["breaks"], r["fallbacks"], _number(r["max_error"], 2)])
     return table(head, out)

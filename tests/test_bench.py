@@ -5,7 +5,7 @@ from rich.console import Console
 
 from minipt2.bench.__main__ import main, parse, show, table
 from minipt2.bench import budget, dynamic
-from minipt2.bench.runner import Row, run
+from minipt2.bench.runner import Row, child, run
 
 
 def row(model="actor_critic", **more):
@@ -22,8 +22,8 @@ def printed(rows, peer=None, width=80):
 
 @pytest.mark.parametrize("width", [80, 30])
 def test_numbers_are_never_abbreviated(width):
-    everything = printed([row(warm_s=2.345, peak_mib={"minipt2": 432.1, "eager": 500.7}), row("gpt2")], "torch.compile", width)
-    for text in ("actor_critic", "1426.12", "1325.50", "1301.25", "45.2", "2.35", "432.1 (500.7)", "1e-06"):
+    everything = printed([row(cold_s=7.895, warm_s=2.345, peak_mib={"minipt2": 432.1, "eager": 500.7}), row("gpt2")], "torch.compile", width)
+    for text in ("actor_critic", "1426.12", "1325.50", "1301.25", "45.2", "7.89", "2.35", "432.1 (500.7)", "1e-06"):
         assert text in everything
     assert "…" not in everything
 
@@ -32,6 +32,11 @@ def test_a_column_that_nobody_asked_for_is_left_out():
     text = printed([row()])
     assert "warm" not in text and "peak" not in text and "peer" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_first_calls_are_those_of_two_processes():
+    cold, warm = child("first-calls", "actor_critic", "infer", "small")
+    assert 0 < warm < cold
 
 
 def test_a_failure_takes_one_line():

@@ -41,7 +41,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="1: CPU time of the process; more: wall clock")
     parser.add_argument("--unpinned", action="store_true", help="leave malloc as it is (eager then pays for fresh pages)")
     parser.add_argument("--memory", action="store_true", help="peak memory of a step, in child processes")
-    parser.add_argument("--warm", action="store_true", help="first call of a second process, with a warm disk cache")
+    parser.add_argument("--warm", action="store_true", help="first calls of two processes: with an empty disk cache, and with what the first left there")
     parser.add_argument("--json", metavar="FILE", help="write the rows there")
     parser.add_argument("--memory-budget", metavar="FILE", nargs="?", const="memory_budget.svg",
                         help="instead: the curve of memory against time over options={'memory_budget': ...}, drawn into FILE")
@@ -155,7 +155,7 @@ def cells(row: Row, peer: str | None) -> dict[str, str]:
         found |= {"peer\nms": f"{row.ms[peer]:.2f}", "over\npeer": f"{row.speedup[peer]:.2f}", "peer\nfirst s": f"{row.compile_s[peer]:.1f}"}
     found["first\ncall s"] = f"{row.compile_s['minipt2']:.2f}"
     if row.warm_s is not None:
-        found["warm\ncall s"] = f"{row.warm_s:.2f}"
+        found |= {"cold\ncall s": f"{row.cold_s:.2f}", "warm\ncall s": f"{row.warm_s:.2f}"}
     found |= {"ker-\nnels": str(row.kernels), "breaks": str(row.breaks), "max\nerror": f"{row.max_error:.0e}" if row.max_error else "0"}
     if row.peak_mib:
         found["peak MiB\n(eager)"] = f"{row.peak_mib['minipt2']:.1f} ({row.peak_mib['eager']:.1f})"

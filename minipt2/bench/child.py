@@ -1,6 +1,6 @@
-"""What the bench measures in processes of their own: a second process's first call, and peak memory of a step.
+"""What the bench measures in processes of their own: first calls with an empty and with a full disk cache, and peak memory of a step.
 
-    python -m minipt2.bench.child warm|peak-eager|peak-minipt2|budget-0.5 MODEL PHASE SIZE
+    python -m minipt2.bench.child first-calls|peak-eager|peak-minipt2|budget-0.5 MODEL PHASE SIZE
 """
 from __future__ import annotations
 
@@ -20,8 +20,15 @@ from ..report import measure
 from .runner import Case
 
 
-def warm(case: Case) -> float:
-    """Seconds of the first call in a process that finds a full disk cache."""
+def first_calls(*case: str) -> list[float]:
+    """Seconds of the first call in a process that finds an empty disk cache, and in a second one that finds what the first left there."""
+    with tempfile.TemporaryDirectory(prefix="minipt2-bench-") as folder:
+        argv = [sys.executable, "-m", "minipt2.bench.child", "first-call", *case, folder]
+        return [json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout) for _ in range(2)]
+
+
+def first_call(case: Case) -> float:
+    """Seconds of the first call of a compiled model here: what is imported on first use counts."""
     model = minipt2.compile(case.model)
     start = time.perf_counter()
     case.step(model)
@@ -62,15 +69,12 @@ def _status(field: str) -> int:
 
 def main() -> None:
     task, name, phase, size = sys.argv[1:5]
-    if task == "warm":  # fill a cache in another process first, then time ours
-        with tempfile.TemporaryDirectory(prefix="minipt2-bench-") as folder:
-            minipt2.config.cache_dir = folder
-            if len(sys.argv) < 6:
-                subprocess.run([sys.executable, "-m", "minipt2.bench.child", task, name, phase, size, folder], check=True,
-                               capture_output=True)
-            else:
-                minipt2.config.cache_dir = sys.argv[5]
-            value = warm(Case(name, phase, size))
+    value: Any
+    if task == "first-calls":
+        value = first_calls(name, phase, size)
+    elif task == "first-call":
+        minipt2.config.cache_dir = sys.argv[5]
+        value = first_call(Case(name, phase, size))
     elif task.startswith("budget-"):
         value = with_budget(Case(name, phase, size), float(task.removeprefix("budget-")))
     else:

@@ -30,7 +30,10 @@ class Row:
     speedup: dict[str, float] = field(default_factory=dict)
     """Name of contender -> how many times minipt2 is faster, the median over rounds."""
     compile_s: dict[str, float] = field(default_factory=dict)
+    cold_s: float | None = None
+    """First call of a process of its own with an empty disk cache."""
     warm_s: float | None = None
+    """The same of a second process, which finds the cache filled."""
     peak_mib: dict[str, float] = field(default_factory=dict)
     kernels: int = 0
     breaks: int = 0
@@ -125,7 +128,7 @@ def run(name: str, phase: str, *, size: str = "bench", device: str = "cpu", amp:
     del contenders, ours, calls
     gc.collect()
     if warm:
-        row.warm_s = child("warm", name, phase, size)
+        row.cold_s, row.warm_s = child("first-calls", name, phase, size)
     if memory and case.device.type == "cpu":
         row.peak_mib = {who: child(f"peak-{who}", name, phase, size) for who in ("eager", "minipt2")}
     return row

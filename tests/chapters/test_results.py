@@ -6,7 +6,7 @@ import pytest
 from chapters import results
 
 ROW = {"model": "gpt2", "phase": "infer", "ms": {"eager": 10.0, "minipt2": 5.0, "torch.compile": 6.0}, "faults": {}, "speedup": {"eager": 2.0, "torch.compile": 1.2},
-       "compile_s": {"minipt2": 1.5, "torch.compile": 20.0}, "warm_s": 0.4, "peak_mib": {"minipt2": 3.0, "eager": 4.0}, "kernels": 7, "breaks": 0, "fallbacks": 1,
+       "compile_s": {"minipt2": 1.5, "torch.compile": 20.0}, "cold_s": 1.25, "warm_s": 0.4, "peak_mib": {"minipt2": 3.0, "eager": 4.0}, "kernels": 7, "breaks": 0, "fallbacks": 1,
        "max_error": 1e-6, "error": ""}
 BENCH = {"machine": {"cpu": "x", "torch": "2.13"}, "device": "cpu", "amp": False, "mode": None, "size": "bench", "rounds": 15, "threads": 1, "pinned": True,
          "rows": [ROW, {**ROW, "model": "bert", "speedup": {"eager": 0.5, "torch.compile": 1.2}, "error": "boom"}]}
@@ -23,7 +23,7 @@ def test_a_bench_page_has_table_machine_and_command(folder):
     page = results.page(folder / "bench_cpu.json")
     assert page.startswith("# Bench on a CPU") and "Taken on cpu x, torch 2.13." in page
     assert "python -m minipt2.bench --peer torch.compile --memory --warm --json" in page
-    assert "| `gpt2` | infer | 10 | 5 | 6 | 2 | 1.2 | 1.5 | 20 | 0.4 | 3 (4) | 7 | 0 | 1 | 1e-06 |" in page
+    assert "| `gpt2` | infer | 10 | 5 | 6 | 2 | 1.2 | 1.5 | 20 | 1.25 | 0.4 | 3 (4) | 7 | 0 | 1 | 1e-06 |" in page
     assert "| infer | 1.000, worst 0.50 | 1.200, worst 1.20 |" in page
     assert "`bert` infer failed: boom" in page and "[JSON](bench_cpu.json)" in page
     assert "| `gpt2` | infer |" in results.bench_table() and "CPU time of the process" in results.bench_table()
