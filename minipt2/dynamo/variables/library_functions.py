@@ -13,6 +13,7 @@ import inspect
 import itertools
 import operator
 import os
+import pickle
 import re
 import time
 import types
@@ -160,6 +161,23 @@ def replace(tx, obj, **changes):
 @handles(dataclasses.asdict)
 def asdict(tx, obj, **kwargs):
     unsupported("MP303", "dataclasses.asdict copies deeply", "convert dataclasses outside the compiled code")
+
+
+@handles(pickle.dumps)
+def pickle_dumps(tx, obj, *args, **kwargs):
+    known = constants(obj, *args, *kwargs.values())
+    if known is None or not _is_flat(known[0]):
+        unsupported("MP303", f"pickle.dumps() of {obj.describe()}", "pickle it outside the compiled code")
+    return fold(pickle.dumps, *known[: 1 + len(args)], **dict(zip(kwargs, known[1 + len(args) :])))
+
+
+def _is_flat(value: Any) -> bool:
+    """Plain data without containers inside: which of those are the same object would show in the bytes."""
+    items = [*value, *value.values()] if type(value) is dict else value if type(value) in (list, tuple) else [value]
+    return all(type(item) in PLAIN_DATA for item in items)
+
+
+PLAIN_DATA = (int, float, bool, str, bytes, type(None))
 
 
 @handles(typing.cast)

@@ -8,6 +8,7 @@ import functools
 import logging
 import math
 import operator
+import pickle
 import re
 import types
 import pathlib
@@ -358,6 +359,24 @@ def numpy_constants(x):
 @pytest.mark.parametrize("fn", [library, numpy_constants], ids=lambda f: f.__name__)
 def test_libraries(fn):
     check(fn, X)
+
+
+def pickled(x, **options):
+    """As memoisers do, for a key."""
+    return x + len(options), pickle.dumps(options), pickle.dumps((1, "a", "a", None, 1.5), 2), pickle.dumps(["x"], protocol=4), pickle.dumps(b"3")
+
+
+@pytest.mark.parametrize("options", [{}, {"k": 1, "text": "k", "more": -0.0}])
+def test_plain_data_is_pickled_while_tracing(options):
+    check(lambda x: pickled(x, **options), X)
+
+
+def test_nested_data_is_pickled_for_real():
+    def fn(x):
+        part = [1]
+        return x + 1, pickle.dumps([part, part])
+
+    check(fn, X, full=False, graphs=None)
 
 
 def test_layer_drop_that_is_off_is_no_branch_on_data():
