@@ -39,6 +39,15 @@ class AttentionTile:
 
 
 @dataclass
+class Rest(Axis):
+    """What is left of the keys after the last whole block, in a block of its own."""
+
+    @property
+    def constant(self) -> str:
+        return "TBLOCK"
+
+
+@dataclass
 class AttentionPlan(TemplatePlan):
     """``score``: the value that the loops of a score end with."""
 
@@ -72,6 +81,7 @@ class AttentionWriter(TemplateWriter):
         self.attention, self.score = plan.attention, plan.score
         self.plan.in_row = {i.id for i in self.plan.instrs if "r" in self.spread[i.id]}
         self.deep = max(power(self.attention.depth), 16)
+        self.wide = ".to(tl.int64)" if self.plan.wide else ""
 
     def _axes(self, plan: AttentionPlan, tile: AttentionTile) -> list[Axis]:
         a = plan.attention
@@ -79,6 +89,8 @@ class AttentionWriter(TemplateWriter):
 
     def write(self) -> "AttentionWriter":
         self.line(*[f"{name}BLOCK: tl.constexpr = {n}" for name, n in zip("MNRD", (self.blocks.m, self.axes["n"].block, self.blocks.r, self.deep))])
+        if not self.attention.causal and self.attention.keys % self.blocks.r:
+            self.line(f"TBLOCK: tl.constexpr = {rest(self.attention.keys, self.blocks.r)}")
         self._place()
         self._begin()
         self._walk()
@@ -90,15 +102,14 @@ class AttentionWriter(TemplateWriter):
     def _place(self) -> None:
         """Block ``pm`` of queries of head ``z``; under a causal mask the longest walks go first."""
         a, down = self.attention, self.tiles[0]
-        wide = ".to(tl.int64)" if self.plan.wide else ""
-        self.line(f"z = tl.program_id(1){wide}" if self.grid[1] > 1 else "z = 0")
+        self.line(f"z = tl.program_id(1){self.wide}" if self.grid[1] > 1 else "z = 0")
         pid = "0" if down == 1 else f"{down - 1} - tl.program_id(0)" if a.causal else "tl.program_id(0)"
         self.line(f"pm = {pid}")
         if "z" in self.axes:
             self.variables(self.axes["z"])
         self.axis(self.axes["m"], "pm" if down > 1 else "0")
         self.axis(self.axes["n"], "0")
-        self.line("d = tl.arange(0, DBLOCK)")
+        self.line(f"d = tl.arange(0, DBLOCK){self.wide}")
         heads = a.shape[1]
         self.line("batch = z" if heads == 1 else f"batch = z // {heads}", "head = 0" if heads == 1 else f"head = z % {heads}")
 
@@ -127,39 +138,38 @@ class AttentionWriter(TemplateWriter):
     # ------------------------------------------------------------ the keys
     def _walk(self) -> None:
         """Blocks that all queries see whole, then those that the diagonal or the end of the keys cuts through."""
-        a, r = self.attention, self.blocks.r
+        a, r, all_of_it = self.attention, self.blocks.r, self.axes["r"]
         whole = a.keys // r * r
         if a.causal:
             seen = "pm * MBLOCK" if self.blocks.m % r == 0 else "(pm * MBLOCK + 1) // RBLOCK * RBLOCK"
             # keys may end before the queries do
             self.line(f"whole = {seen if whole >= self.tiles[0] * self.blocks.m else f'tl.minimum({seen}, {whole})'}",
                       f"end = tl.minimum(pm * MBLOCK + MBLOCK, {a.keys})")
-            self._blocks("0", "whole", cut=False)
-            self._blocks("whole", "end", cut=True)
+            self._blocks("0", "whole", replace(all_of_it, vars=[(KEY, r)]))
+            self._blocks("whole", "end", all_of_it, ["r <= m"])
             return
         if whole:
-            self._blocks("0", str(whole), cut=False)
+            self._blocks("0", str(whole), replace(all_of_it, vars=[(KEY, r)]))
         if whole < a.keys:
-            self._blocks(str(whole), str(a.keys), cut=True)
+            self._blocks(str(whole), str(a.keys), Rest("r", all_of_it.vars, rest(a.keys, r), all_of_it.place, looped=True, ragged=True))
 
-    def _blocks(self, begin: str, end: str, cut: bool) -> None:
-        a, whole = self.attention, self.axes["r"]
-        self.axes["r"] = whole if cut else replace(whole, vars=[(KEY, self.blocks.r)])
-        edge = cut and whole.masked
-        with self.open(f"for start in range({begin}, {end}, RBLOCK):"):
-            self.axis(self.axes["r"], "start")
+    def _blocks(self, begin: str, end: str, keys: Axis, counts: Sequence[str] = ()) -> None:
+        """Blocks along ``keys`` from ``begin`` to ``end``. ``counts``: which scores count."""
+        a, block, edge = self.attention, keys.constant, keys.masked
+        self.axes["r"] = keys
+        with self.open(f"for start in range({begin}, {end}, {block}):"):
+            self.axis(keys, "start")
             self.line(f"k = tl.load(key + ({_sum([('d[:, None]', a.key.strides[3]), ('r', a.key.strides[2])], 0)})"
                       + self._others("rmask" * edge, self._depth("d[:, None]")) + ")")
-            self.line("score = tl.dot(q, k, tl.zeros([MBLOCK, RBLOCK], tl.float32))")
+            self.line(f"score = tl.dot(q, k, tl.zeros([MBLOCK, {block}], tl.float32))")
             self.compute([self.score])
-            self._softmax(self.text(self.score), ["r <= m"] * (cut and a.causal) + ["rmask"] * edge)
-            self.line("s = start + tl.arange(0, RBLOCK)[:, None]")
+            self._softmax(self.text(self.score), [*counts, *["rmask"] * edge])
+            self.line(f"s = start + tl.arange(0, {block})[:, None]{self.wide}")
             self.line(f"v = tl.load(value + ({_sum([('s', a.value.strides[2]), ('n', a.value.strides[3])], 0)})"
                       + self._others(f"s < {a.keys}" * edge, "nmask" * self.axes["n"].masked) + ")")
             self.line(f"acc = tl.dot(weights.to({MEMORY[a.value.dtype]}), v, acc * fade[:, None])", "top = best")
-        self.axes["r"] = whole
 
-    def _softmax(self, score: str, counts: list[str]) -> None:
+    def _softmax(self, score: str, counts: Sequence[str]) -> None:
         """The block's ``weights``, and by what the earlier ones ``fade``: exponentials of base 2 above the largest score so far. Where the scale
         was left for here, ``top`` is scaled already: one multiplication and addition for each score."""
         if counts:
@@ -179,6 +189,11 @@ class AttentionWriter(TemplateWriter):
             super().define(id)
 
 
+def rest(keys: int, block: int) -> int:
+    """Of the block for the keys after the last whole one of ``block``; a product takes 16 at least."""
+    return max(power(keys % block), 16)
+
+
 def _all(conditions: Sequence[str]) -> str:
     """The conditions that there are, together."""
     parts = [c for c in conditions if c]
@@ -186,6 +201,6 @@ def _all(conditions: Sequence[str]) -> str:
 
 
 def _sum(terms: list[tuple[str, int]], start: int) -> str:
-    """``terms`` with their strides; one that is not walked still has to be in the block's shape."""
-    parts = [name if s == 1 else f"{name} * {s}" for name, s in terms if s or "[" in name or name in "mnrs"]
+    """``terms`` with their strides; a dimension of a block that is not walked still has to be in its shape."""
+    parts = [name if s == 1 else f"{name} * {s}" for name, s in terms if s or name not in ("batch", "head")]
     return " + ".join(parts + [str(start)] * (start != 0 or not parts))
