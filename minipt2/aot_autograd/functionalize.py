@@ -258,7 +258,7 @@ class _Functionalizer:
         # >>> 3.2
         root = self.root.get(node, node)
         if node is root:
-            value = self.restride(value, node)  # never a placeholder, of whose storage it may be a part: see shift
+            value = self.restride(value, node.meta["val"])  # never a placeholder, of whose storage it may be a part: see shift
             self.current[node] = value if value.op == "call_function" else self.emit(aten.alias.default, (value,))
         else:
             if node.target not in INVERSES or self.overlapping_above(node):
@@ -296,9 +296,9 @@ class _Functionalizer:
             value = self.emit(aten.expand.default, (value, list(wanted.shape)))
         return value
 
-    def restride(self, value: fx.Node, target: fx.Node) -> fx.Node:
-        """``value`` with ``target``'s strides (dense ones in the same order where ``target`` has gaps)."""
-        val, wanted = value.meta["val"], target.meta["val"]
+    def restride(self, value: fx.Node, wanted: torch.Tensor) -> fx.Node:
+        """``value`` with the strides of ``wanted`` (dense ones in the same order where that has gaps)."""
+        val = value.meta["val"]
         shape = tuple(wanted.shape)
         strides = dense_strides(shape, wanted.stride())
         if same_layout(shape, val.stride(), strides):
@@ -321,11 +321,12 @@ class _Functionalizer:
             self.write(targets[0], self.fit(simple(self.emit, node, targets[0]), targets[0]))
             self.graph.erase_node(node)
             return
-        returns = node.target._schema.returns
+        returns, before = node.target._schema.returns, node.meta["val"]
         fresh, packed = self.make_functional(node, positions)
         if packed and fresh and len(returns) == 1:  # what was the result is now the first of several
             first = self.emit(operator.getitem, (node, 0))
-            node.replace_all_uses_with(first, delete_user_cb=lambda user: user is not first)
+            result = self.restride(first, before)  # rrelu_with_noise and its twin lay theirs out differently
+            node.replace_all_uses_with(result, delete_user_cb=lambda user: user is not first)
         for i, target in enumerate(targets):
             value = self.emit(operator.getitem, (node, fresh + i)) if packed else node
             if isinstance(target, fx.Node):

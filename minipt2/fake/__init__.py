@@ -8,6 +8,7 @@ composite operators like tensors of the real device, and hold only a meta tensor
 * ``data``: operators whose result, or its size, depends on data.
 * ``rules``: operators whose metadata depends on more than their meta kernel says, and the choice among all of these.
 * ``families``, ``images``, ``factories``: whole families of operators in plain Python, faster than their meta kernels.
+* ``rows``: operators whose result is row-major whatever the memory order of their operands.
 * ``views``: the same for views of tensors with symbolic sizes. ``composed``, ``recurrent``: functions that C++ composes for known sizes only.
 * ``borrowed``: everything else goes to upstream's fake tensors, whose import takes longer than most captures.
 

@@ -87,7 +87,7 @@ _dtypes: dict[tuple, torch.dtype] = {}
 # -- pointwise --------------------------------------------------------------------------------------------------------
 _UNTAGGED = frozenset(getattr(aten, f"{name}_backward").default for name in (
     "hardtanh", "leaky_relu", "elu", "softplus", "hardsigmoid", "hardswish", "mish", "softshrink", "hardshrink")) | {
-    aten.masked_fill.Tensor, aten.masked_fill_.Scalar, aten.masked_fill_.Tensor}
+    aten.masked_fill.Tensor, aten.masked_fill_.Scalar, aten.masked_fill_.Tensor, aten.floor_divide.default}
 """Pointwise operators that torch does not tag so."""
 _ROW_MAJOR = frozenset((
     aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.pow.Scalar, aten.mvlgamma.default, aten.mse_loss_backward.default,

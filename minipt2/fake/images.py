@@ -174,7 +174,7 @@ def _upsample_bicubic_backward(mode: FakeMode, func: OpOverload, args: tuple, kw
     return new(mode, args[2], args[0])
 
 
-@family(*[getattr(aten, f"{kind}_pad{n}d{end}").default for kind in ("reflection", "replication") for n in (2, 3) for end in ("", "_backward")])
+@family(aten.max_unpool2d.default, *[getattr(aten, f"{kind}_pad{n}d{end}").default for kind in ("reflection", "replication") for n in (2, 3) for end in ("", "_backward")])
 def _pad(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     """On a CPU channels-last stays; the meta kernel knows row-major only."""
     x = args[1] if func._schema.name.endswith("_backward") else args[0]

@@ -24,6 +24,7 @@ from .dtypes import dtype_refusal_of
 from .families import Irregular, family_of, adjacent_index, new
 from .images import batch_norm, image_strides
 from .overlap import refusal_of
+from .rows import ROW_MAJOR, row_major
 from .tensor import DataDependent, DynamicShape, FakeMode, FakeTensor
 from .views import VIEWS, has_symbols
 
@@ -79,8 +80,12 @@ def handler_of(func: OpOverload) -> Rule:
 
 
 def _rule_of(func: OpOverload) -> Rule:
-    if func in _rules:
-        return _rules[func]
+    if func in ROW_MAJOR:
+        return row_major(_general_rule_of(func), ROW_MAJOR[func])
+    return _rules[func] if func in _rules else _general_rule_of(func)
+
+
+def _general_rule_of(func: OpOverload) -> Rule:
     if not isinstance(func, OpOverload) or func.namespace not in ("aten", "prim"):
         return run_borrowed
     if func in DATA:

@@ -13,13 +13,13 @@ from torch import fx
 
 from ..config import config
 from ..exercise import exercise
-from ..shapes.known import equal_all, same
+from ..shapes.known import equal_all, same, same_all
 from . import ops as p
 from .core import Prim, Recorder, TensorMeta, Value
 from .decompositions import NoRule, decompositions
 from .kinds import drop_dead, kind
 from .lazy import LazyGraphModule
-from .meta import contiguous_strides, is_dense, same_layout
+from .meta import contiguous_strides, is_apart, is_dense, same_layout
 
 _KEPT_BY_NODE = ("val", "fallback")
 _REASONS = {"random": "draws random numbers as eager does", "contraction": "a library kernel, kept whole", "effect": "checks values as eager does"}
@@ -169,12 +169,15 @@ class _Expansion:
         base, old_base = _base(value.node), _base(old)
         aliases = base.op in ("placeholder", "get_attr") and old_base.op not in ("placeholder", "get_attr")
         shared = not aliases and taken.setdefault(base, old_base) is not old_base
-        dense = is_dense(value.shape, strides) and not any(same(n, 0) for n in value.shape)
-        wrong = dense and not same_layout(value.shape, value.strides, strides)
-        if not (aliases or shared or wrong):
-            return value
-        args = (value, strides if dense else contiguous_strides(value.shape))
-        return self.recorder.emit(p.copy_strided, args, {}, p.copy_strided.meta(*args))  # not shared: two outputs, two tensors
+        empty = any(same(n, 0) for n in value.shape)
+        kept = is_dense(value.shape, strides) or is_apart(value.shape, strides)  # elements that share memory are each copied to a place of their own
+        alike = same_layout(value.shape, value.strides, strides)
+        if aliases or shared or not (alike or empty) and kept:
+            args = (value, strides if kept and not empty else contiguous_strides(value.shape))
+            return self.recorder.emit(p.copy_strided, args, {}, p.copy_strided.meta(*args))  # not shared: two outputs, two tensors
+        if alike and not same_all(value.strides, strides) and value.node.op == "call_function":  # only where there is one element along a dimension
+            value.strides = value.node.meta["val"].strides = strides
+        return value
 
 
 def _is_strided(val: Any) -> bool:

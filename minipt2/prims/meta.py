@@ -73,6 +73,19 @@ def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+def is_apart(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether every element is known to have a place of its own, with or without gaps. Decides nothing of symbols."""
+    left = [d for d, n in enumerate(shape) if not same(n, 1)]
+    reach: Any = 0
+    while left:
+        least = next((d for d in left if all(known(strides[d] <= strides[e]) for e in left)), None)
+        if least is None or not known(strides[least] > reach):
+            return False
+        left.remove(least)
+        reach = reach + strides[least] * (shape[least] - 1)
+    return True
+
+
 def dims_by_stride(strides: Sequence[int]) -> list[int]:
     """The dimensions as they lie in memory, the fastest first; of equal strides the last dimension first."""
     if not symbolic(strides):

@@ -127,7 +127,7 @@ def _copy_strided_ref(x: torch.Tensor, strides: Ints) -> torch.Tensor:
 
 @prim("pointwise", _copy_strided_ref)
 def copy_strided(x: T, strides: Ints) -> T:
-    """The same elements in memory of their own with the given strides: dense, or 0 where x repeats itself."""
+    """The same elements in memory of their own with the given strides: dense, with gaps, or 0 where x repeats itself."""
     return TensorMeta(x.shape, x.dtype, x.device, tuple(strides))
 
 
