@@ -8,12 +8,13 @@ k              32, 64, 128                         the power of two that holds k
 warps          4, 8                                ``HELD`` elements of the accumulator a thread, so that it does not spill
 stages         2 to 5                              shared memory: every stage holds a block of both operands
 group          8 rows of tiles in a band           varied by coordinate descent only
-split          1, 2, 4, 8, 16 parts of k           more than 1 where tiles are fewer than ``FEW`` for each SM: at least ``SHARE`` steps
-                                                   for each part, and no batch
+split          1, 2, 4, 8, 16 parts of k           more than 1 where tiles are fewer than SMs: at least ``SHARE`` steps for each part,
+                                                   parts that stay in half of the L2 cache, and no batch
 =============  ==================================  ==========================================================================
 
 The model counts, for the tiles that the busiest SM gets: the products it makes against the tensor cores' rate, the bytes it loads against the
-L2 cache's, a start of every wave, and what parts of k write and a second kernel reads. It only orders: what is tried is measured. Upstream: ``torch._inductor.template_heuristics.triton``.
+L2 cache's, a start of every wave, and what parts of k write and a second kernel reads. It only orders: what is tried is measured.
+Upstream: ``torch._inductor.template_heuristics.triton``.
 """
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ HELD = 128
 """Elements of the accumulator in a thread's 255 registers."""
 LARGEST = 1 << 15
 SIDES, DEPTHS, WARPS, STAGES, SPLITS = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16)
-FEW, SHARE = 1, 4
+SHARE = 4
 RESERVED = 1 << 10
 """Shared memory that the compiler takes besides."""
 CACHE_RATE = 100.0
@@ -92,7 +93,12 @@ def _steps(t: Tile, c: Contraction) -> int:
 
 def _shares(t: Tile, c: Contraction, hw: Hw) -> bool:
     """Whether programs may share the summands of a tile: SMs stand idle, and there is enough for each."""
-    return c.sizes[0] == 1 and _tiles(t, c) <= FEW * hw.sms and _steps(t, c) >= SHARE and t.split * prod(c.sizes) < 1 << 31
+    return c.sizes[0] == 1 and _tiles(t, c) <= hw.sms and _steps(t, c) >= SHARE and _parts(t, c) <= hw.cache // 2
+
+
+def _parts(t: Tile, c: Contraction) -> int:
+    """Bytes of all parts of the product, in float32."""
+    return t.split * prod(c.sizes) * torch.float32.itemsize
 
 
 def _tiles(t: Tile, c: Contraction) -> int:
@@ -116,7 +122,7 @@ def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     steps = _steps(t, c)
     step = t.k * max(t.m * t.n / (rate * 2 / item), (t.m + t.n) * item / CACHE_RATE)
     stall = LATENCY / ((t.stages - 1) * min(resident, each))
-    put_together = SECOND + 2 * t.split * prod(c.sizes) * 4 / PARTS_RATE if t.split > 1 else 0.0
+    put_together = SECOND + 2 * _parts(t, c) / PARTS_RATE if t.split > 1 else 0.0
     return each * steps * (max(step, stall) + STEP) + START * -(-each // resident) + put_together
 
 

@@ -166,6 +166,7 @@ def test_few_tiles_share_their_summands():
     assert parts(8192, 3072, 768) == {1}  # every SM has a tile of its own
     assert parts(16, 768, 128) == {1}  # nothing to share
     assert parts(16, 64, 3072, batch=4) == {1}
+    assert all(t.split * 4 * 3072 * 3072 <= REFERENCE.cache // 2 for t in tiles(contraction(3072, 3072, 1 << 15), REFERENCE) if t.split > 1)
 
 
 def test_parts_are_raced(raced):
