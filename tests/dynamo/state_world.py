@@ -70,6 +70,7 @@ class Gate(nn.Module):
 
 def pause():
     log.append(len(log))
+    print(end="")
 """
 LEAF = """
 class Leaf(nn.Module):
