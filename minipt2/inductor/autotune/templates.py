@@ -1,9 +1,9 @@
-"""Templates against the library: each contraction of a graph as a Triton template with the loops after it, raced against the extern call and
-the loops' own kernel.
+"""Templates against the library: each contraction of a graph as a Triton template with the loops before and after it, raced against the extern call
+and the loops' own kernels.
 
-The race is between pairs: [library's kernel, then the loops' kernel] and [one template]. Both run on the same memory, after the GPU's cache was
+The race is between sequences: [kernels of loops, library's kernel, the loops' kernel] and [one template]. Both run on the same memory, after the GPU's cache was
 emptied once, so that the loops find the library's result in the cache as they do in the graph; and both as CUDA graphs, so that it is the GPU
-that is timed. A template must give the pair's results and
+that is timed. A template must give the library's results and
 be faster by ``CLEARLY``. What won is kept on disk under everything that it depends on. Upstream:
 ``torch._inductor.select_algorithm.AlgorithmSelectorCache``, ``ir.MultiTemplateBuffer``.
 """
@@ -27,7 +27,7 @@ from ..hardware import Hw
 from ..ir import TensorRef
 from ..scheduler.attention import Attention
 from ..scheduler.contraction import Contraction, seen
-from ..scheduler.kernels import Schedule
+from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.templates import Candidate
 from . import attention, template_space
 from .bench import Bench, finished, on_gpu
@@ -135,12 +135,15 @@ class _Race:
         self.tiles = list(ts)
         self.recorded: dict[Any, Any] = {}
         self.add(self.tiles)
-        self.loops: Any = None
-        if candidate.after is not None:
-            plan = make_plan(candidate.after, schedule)
-            program, grid, checks = variant(plan, first_guess(plan, hw, walked_across(plan)), schedule)
-            made, = triton_pool.submit([asdict(program)], hw.capability)
-            self.loops = program, made, [p.buffer for p in plan.params], grid, checks
+        self.before = [self._launch_of(kernel) for kernel in candidate.before]
+        self.after = [self._launch_of(candidate.after)] if candidate.after is not None else []
+
+    def _launch_of(self, kernel: Kernel) -> tuple[Program, Any, list[str], tuple[int, int], bool]:
+        """Loops as a kernel of their own: the arguments of ``Bench.launch``."""
+        plan = make_plan(kernel, self.schedule)
+        program, grid, checks = variant(plan, first_guess(plan, self.hw, walked_across(plan)), self.schedule)
+        made, = triton_pool.submit([asdict(program)], self.hw.capability)
+        return program, made, [p.buffer for p in plan.params], grid, checks
 
     def add(self, ts: Sequence[Tile]) -> None:
         """Have ``ts`` compiled, beside each other."""
@@ -179,20 +182,21 @@ class _Race:
     def prepare(self) -> None:
         """Memory for all that either way touches, and the library's results."""
         step = self.candidate.step
-        names = {step.contraction.made, *step.reads(), *step.writes()} | set(self.loops[2] if self.loops else ())
+        names = {step.contraction.made, *step.reads(), *step.writes()}.union(*(buffers for _, _, buffers, *_ in self.before + self.after))
         self.bench = Bench({n: self.schedule.layouts[n] for n in sorted(names)}, self.hw, self.device)
         self.call, self.result = self._call()
-        self.before = self.bench.taken(sorted(step.writes()))
+        self.begun = self.bench.taken(sorted(step.writes()))
+        self._loops(self.before)
         made = self.call()
         made = made[0] if isinstance(made, tuple) else made  # attention tells statistics too, which nobody reads
         if made is not self.result:
             self.result.copy_(made)
-        self._loops()
+        self._loops(self.after)
         self.wanted = self.bench.taken(sorted(step.writes()))
 
     def right(self, c: Any) -> bool:
         """Whether a template gives what the library and the loops gave."""
-        self.bench.give_back(self.before)
+        self.bench.give_back(self.begun)
         self.launch(c)
         return self.bench.agrees(self.wanted)
 
@@ -203,17 +207,18 @@ class _Race:
 
     def launch(self, c: Any) -> None:
         if c == LIBRARY:
+            self._loops(self.before)
             self.call()
-            self._loops()
+            self._loops(self.after)
             return
         for k, shot in enumerate(self.variants[c]):
             for name in shot.work.keys() - self.bench.buffers.keys():
                 self.bench.buffers[name] = torch.empty(shot.work[name], dtype=torch.uint8, device=self.device)
             self.bench.launch(shot.program, self.made[c, k], shot.names, shot.grid, shot.checks)
 
-    def _loops(self) -> None:
-        if self.loops is not None:
-            self.bench.launch(*self.loops)
+    def _loops(self, launches: Sequence[tuple]) -> None:
+        for launch in launches:
+            self.bench.launch(*launch)
 
     def _call(self) -> tuple[Any, torch.Tensor]:
         """The extern call on the race's memory, and the tensor for its result."""

@@ -4,22 +4,26 @@ The program walks k in blocks, ``tl.dot`` adds to an accumulator in float32 (flo
 exactly); ``triton_values.Body`` writes the rest over the axes m and n, for which a load of the product is the accumulator. Operands lie in
 any order: strides are numbers in the text. Programs go over the result in bands of ``GROUP`` rows of tiles, so that those that run at the same
 time read the same operands from the cache. A convolution walks taps and channels where a product walks k.
+An operand that the program makes itself (``scheduler.operands``) is written by the same ``Body``, over axes of its own inside the walk.
 Upstream: ``torch._inductor.kernel.mm``'s and ``conv``'s templates, ``codegen.triton.TritonTemplateKernel``; the bands: Triton's tutorial 3.
 """
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, Iterator
 
 import torch
 
-from ..ir import Instr
+from ..ir import Instr, Ref
 from ..scheduler.contraction import Contraction, Operand
 from ..scheduler.flat import uses
 from ..scheduler.kernels import Schedule
 from ..scheduler.memory import storage_bytes
+from ..scheduler.nodes import walk
+from ..scheduler.operands import prologues
 from ..scheduler.templates import Template, without_product
 from .c_openmp_plan import Param, Plan, rename_buffers
 from .index import bare
@@ -57,6 +61,16 @@ class TemplatePlan:
     axes: dict[str, list[tuple[str, int]]]
     operands: list[Param]
     tf32: bool
+    made: dict[str, "Made"] = field(default_factory=dict, kw_only=True)
+    """By ``lhs`` or ``rhs``: an operand that the program makes itself."""
+
+
+@dataclass
+class Made:
+    """``value`` is the operand's element; its loops by ``z``, ``edge`` (row or column) and ``k``."""
+
+    value: Ref
+    axes: dict[str, list[tuple[str, int]]]
 
 
 def template_plan(step: Template, schedule: Schedule) -> TemplatePlan:
@@ -64,17 +78,39 @@ def template_plan(step: Template, schedule: Schedule) -> TemplatePlan:
     c = step.contraction
     names = {v: f"p{k}" for k, v in enumerate(v for vars in step.axes.values() for v, _ in vars)}
     axes = {axis: [(names[v], n) for v, n in vars] for axis, vars in step.axes.items()}
-    instrs, params = rename_buffers(without_product(step).flat.instrs, names, schedule)
-    operands = [Param(o.buffer, name, o.dtype, False) for o, name in ((c.a, "lhs"), (c.b, "rhs"))]
+    after = without_product(step).flat.instrs
+    before, made = _made_here(c, names, 1 + max(i.id for i in walk(after)))
+    instrs, params = rename_buffers([*before, *after], names, schedule)
+    operands = [Param(o.buffer, name, o.dtype, False) for o, name in ((c.a, "lhs"), (c.b, "rhs")) if name not in made]
     loops = Plan(instrs, [d for vars in axes.values() for d in vars], [], False, [*operands, *params], 0.0, step.flat.stage)
     loops.wide = any(storage_bytes(schedule.layouts[p.buffer]) >= 1 << 31 for p in loops.params) or prod(c.sizes) >= 1 << 31
-    return TemplatePlan(c, loops, axes, operands, tf32_allowed(c))
+    return TemplatePlan(c, loops, axes, operands, tf32_allowed(c), made=made)
+
+
+def _made_here(c: Contraction, names: dict[str, str], first: int) -> tuple[list[Instr], dict[str, Made]]:
+    """What makes operands, as instructions with ids from ``first`` on; their loops get names in ``names``."""
+    instrs, made = [], {}
+    for name, loops in prologues(c):
+        place = {i.id: first + k for k, i in enumerate(loops.instrs)}
+        names.update((v, f"{name[0]}{k}") for k, v in enumerate(v for vars in loops.axes.values() for v, _ in vars))
+        instrs += [i._replace(id=place[i.id], args=tuple(Ref(place[a.id], a.part) if isinstance(a, Ref) else a for a in i.args)) for i in loops.instrs]
+        made[name] = Made(Ref(place[loops.value.id]), {axis: [(names[v], n) for v, n in vars] for axis, vars in loops.axes.items()})
+        first += len(place)
+    return instrs, made
 
 
 def result_axes(plan: TemplatePlan, m: int, n: int) -> list[Axis]:
     """Of the result, in blocks of ``m`` rows and ``n`` columns."""
     axes = [Axis("z", plan.axes["z"], 1)] if plan.axes["z"] else []
     return axes + [Axis("m", plan.axes["m"] or [("m", 1)], m, "[:, None]"), Axis("n", plan.axes["n"] or [("n", 1)], n, "[None, :]")]
+
+
+def operand_axes(name: str, made: Made, tile: Tile) -> list[Axis]:
+    """Of an operand that is made in the program: batch, row (or column) of the result and ``k``, as they lie in its tile. Rows never leave the
+    operand: ``TemplateWriter._edge``."""
+    edge, k = ("[:, None]", "[None, :]") if name == "lhs" else ("[None, :]", "[:, None]")
+    axes = [Axis(f"{name}z", made.axes["z"], 1), Axis(f"{name}edge", made.axes["edge"], 1, edge), Axis(f"{name}k", made.axes["k"], tile.k, k)]
+    return [a for a in axes if a.vars]
 
 
 def tf32_allowed(c: Contraction) -> bool:
@@ -87,7 +123,10 @@ class TemplateWriter(Body):
 
     def __init__(self, plan: TemplatePlan, tile: Tile):
         self.template, self.contraction, self.blocks = plan, plan.contraction, tile
-        super().__init__(plan.loops, self._axes(plan, tile))
+        walked = {name: operand_axes(name, made, tile) for name, made in plan.made.items()}
+        super().__init__(plan.loops, [*self._axes(plan, tile), *(a for axes in walked.values() for a in axes)])
+        self.walked = {name: {a.name: self.axes.pop(a.name) for a in axes} for name, axes in walked.items()}
+        """Axes of the operands that are made here."""
         self.exact = self._unrounded()
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
@@ -174,15 +213,54 @@ class TemplateWriter(Body):
     def _together(self, name: str) -> bool:
         """Whether the operand's elements lie side by side along its rows (or columns), and not along k."""
         c = self.contraction
+        if (c.make_a if name == "row" else c.make_b) is not None:
+            return False
         return c.a.strides[1] == 1 if name == "row" and not c.window else c.b.strides[2] == 1 if name == "col" else False
 
     def _steps(self) -> None:
         c = self.contraction
+        for name, made in self.template.made.items():
+            self._outside(name, made)
         with self.open(f"for start in range({self._span(c.k, self.blocks.k)}, KBLOCK):"):
             self.line("k = start + tl.arange(0, KBLOCK)")
-            self.line(f"u = tl.load({self._matrix('lhs', c.a, ('row[:, None]', 'k[None, :]'))}{self._mask('row[:, None]', 'k[None, :]')})")
-            self.line(f"v = tl.load({self._matrix('rhs', c.b, ('k[:, None]', 'col[None, :]'))}{self._mask('col[None, :]', 'k[:, None]')})")
+            for tile, name, o, place, edge, k in (("u", "lhs", c.a, ("row[:, None]", "k[None, :]"), "row[:, None]", "k[None, :]"),
+                                                  ("v", "rhs", c.b, ("k[:, None]", "col[None, :]"), "col[None, :]", "k[:, None]")):
+                if name in self.template.made:
+                    self._make(tile, name, o, k)
+                else:
+                    self.line(f"{tile} = tl.load({self._matrix(name, o, place)}{self._mask(edge, k)})")
             self._dot()
+
+    def _outside(self, name: str, made: Made) -> None:
+        """What of an operand that is made here does not change along k."""
+        axes, starts = self.walked[name], {"z": "z", "edge": "row" if name == "lhs" else "col"}
+        with self._over({n: a for n, a in axes.items() if n != f"{name}k"}):
+            for a in self.axes.values():
+                self.line(f"{a.name} = {starts[a.name.removeprefix(name)]}{a.place}")
+                self.variables(a)
+            self.compute([id for id in self.closure([made.value.id]) if f"{name}k" not in self.spread[id]])
+
+    def _make(self, tile: str, name: str, o: Operand, k: str) -> None:
+        """A tile of an operand, made of what its loops read; what lies beyond k is 0."""
+        made = self.template.made[name]
+        edge = f"{k} < {self.contraction.k}" if self.contraction.k % self.blocks.k else ""
+        with self._over(self.walked[name]):
+            along = self.axes.get(f"{name}k")
+            if along is not None:
+                self.line(f"{along.name} = {k}", *[f"{along.name}mask = {edge}"] * along.masked)
+                self.variables(along)
+            self.compute([made.value.id])
+            value = self.in_memory(made.value, o.dtype)
+        if len(self.spread[made.value.id] - {f"{name}z"}) < 2:
+            value = f"tl.broadcast_to({value}, {'[MBLOCK, KBLOCK]' if name == 'lhs' else '[KBLOCK, NBLOCK]'})"
+        self.line(f"{tile} = tl.where({edge}, {value}, 0.0)" if edge else f"{tile} = {bare(value)}")
+
+    @contextmanager
+    def _over(self, axes: dict[str, Axis]) -> Iterator[None]:
+        """Loads inside are over ``axes``."""
+        of_result, self.axes = self.axes, axes
+        yield
+        self.axes = of_result
 
     def _span(self, length: int, step: int) -> str:
         """The part of 0 to ``length`` that this program walks, in pieces of ``step``."""

@@ -276,16 +276,19 @@ class Body:
         name, index, ref, mode = i.args
         along = [n for n in self.axes if n != "r" or i.id in self.plan.in_row]
         mask, _ = self.mask(along)
-        dtype = self.types[name]
-        value = self.part(ref)
-        if self.by_id[ref.id].op == "constant":
-            value = typed(self.by_id[ref.id].args[0], self.dtype(ref))
-        value = store(value if VALUE[dtype] == VALUE[self.dtype(ref)] else cast(value, self.dtype(ref), dtype), dtype)
+        value = self.in_memory(ref, self.types[name])
         place = self.place(name, index, along)
         if mode is None:
             self.line(f"tl.store({place}, {index_text.bare(value)}" + (f", {mask})" if mask else ")"))
         else:
             self.line(f'tl.atomic_add({place}, {index_text.bare(value)}' + (f", {mask}" if mask else "") + ', sem="relaxed")')
+
+    def in_memory(self, ref: Ref, dtype: torch.dtype) -> str:
+        """A value as ``dtype`` lies in memory."""
+        value = self.part(ref)
+        if self.by_id[ref.id].op == "constant":
+            value = typed(self.by_id[ref.id].args[0], self.dtype(ref))
+        return store(value if VALUE[dtype] == VALUE[self.dtype(ref)] else cast(value, self.dtype(ref), dtype), dtype)
 
     def needs(self, i: Instr) -> list[int]:
         """Values that a store reads."""

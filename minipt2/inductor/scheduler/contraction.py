@@ -9,13 +9,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
 from ..ir import Buffer, Extern, Input, Instr, Layout, Ref, TensorRef
 from .affine import Index
 from .nodes import Access, Node, list_accesses
+
+if TYPE_CHECKING:
+    from .operands import Prologue
 
 aten = torch.ops.aten
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -68,6 +71,9 @@ class Contraction:
     bias: TensorRef | None = None
     scales: tuple[float, float] = (1, 1)
     """What the product and the bias are multiplied with."""
+    make_a: "Prologue | None" = None
+    make_b: "Prologue | None" = None
+    """Loops that make an operand where it is read; it then lies nowhere in memory."""
 
     @property
     def made(self) -> str:
@@ -82,7 +88,7 @@ class Contraction:
     @property
     def operands(self) -> frozenset[str]:
         """Buffers that programs read all along."""
-        return frozenset((self.a.buffer, self.b.buffer))
+        return frozenset().union(*(loops.reads if loops else (o.buffer,) for o, loops in ((self.a, self.make_a), (self.b, self.make_b))))
 
     @property
     def depth(self) -> int:

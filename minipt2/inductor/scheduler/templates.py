@@ -1,6 +1,7 @@
 """Contractions and attentions with the loops that read their results: what one template may compute, and the step that it becomes.
 
-Before: ``mm -> c``; kernel of ``gelu(c + bias)``. After: one step that holds ``c`` in registers and stores ``gelu(c + bias)`` only.
+Before: ``mm -> c``; kernel of ``gelu(c + bias)``. After: one step that holds ``c`` in registers and stores ``gelu(c + bias)`` only; loops that make
+an operand may come along too (``operands``).
 The law is that of ``fusion``: the loops must read ``c`` where they stand, and nothing may have to run in between. ``c`` is stored too where
 anybody else reads it. Whether the template is faster than the library's kernel and a loop is for the caller of ``contract`` to find out.
 Upstream: ``torch._inductor.scheduler.Scheduler.can_fuse`` for templates, ``finalize_multi_template_buffers``.
@@ -18,6 +19,7 @@ from .flat import flatten
 from .fusion import Group, attempt
 from .graph import Order
 from .kernels import Kernel, Schedule
+from .operands import with_prologues
 from .policy import Policy
 
 
@@ -44,9 +46,11 @@ class Template(Kernel):
 
 @dataclass(eq=False)
 class Candidate:
-    """A template that could take the place of an extern call and of the loops ``after`` it (None: it only makes the call's result)."""
+    """A template that could take the place of an extern call, of the loops ``before`` it that make its operands, and of those ``after`` it (None:
+    it only makes the call's result)."""
 
     step: Template
+    before: list[Kernel]
     after: Kernel | None
     group: Group
     removed: set[str] = field(default_factory=set)
@@ -93,10 +97,37 @@ class Contractor:
             after, joined = self._reader(alone, c, [g for g in groups if g.unit not in claimed])
             if after is not None:
                 claimed.add(after.unit)
+            c, before = self._made_here(c, k, after, groups, claimed, removed)
+            claimed.update(g.unit for g in before)
             gone = removed | self._unseen(c, after, groups)
-            kernel = Kernel(after, flatten(after.nodes, after.domain, removed)) if after is not None else None
-            found.append((Candidate(template(joined, c, gone), kernel, joined, gone), after))
+            kernels = [Kernel(g, flatten(g.nodes, g.domain, removed)) for g in (*before, *([after] if after else []))]
+            found.append((Candidate(template(joined, c, gone), kernels[:len(before)], kernels[-1] if after else None, joined, gone), after))
         return found
+
+    def _made_here(self, c: Contraction | Attention, unit: int, after: Group | None, groups: Sequence[Group], claimed: set[int],
+                   removed: set[str]) -> tuple[Contraction | Attention, list[Group]]:
+        """``c`` with the operands that its template makes itself, and the groups that did."""
+        if isinstance(c, Attention):
+            return c, []
+        made = {o.buffer: g for o in (c.a, c.b) for g in [self._only_maker(o.buffer, c, groups)]
+                if g is not None and g is not after and g.unit not in claimed and self._may_wait(g.unit, unit)}
+        with_loops, before = with_prologues(c, made, removed, self.buffers)
+        if after is not None and not with_loops.operands.isdisjoint(after.written()):  # other programs read it still
+            return c, []
+        return with_loops, before
+
+    def _only_maker(self, name: str, c: Contraction, groups: Sequence[Group]) -> Group | None:
+        """The one group that touches ``name``, where nobody but ``c`` reads what it writes there."""
+        touching = [g for g in groups if name in g.touched()]
+        results = {name for s in self.steps if isinstance(s, Extern) and s is not c.extern for name in s.writes()}
+        lasting = {o.ref.buffer for o in self.program.outputs if o.ref is not None} | {b.name for b in (*self.program.inputs, *self.program.constants)}
+        called = any(isinstance(s, Extern) and s is not c.extern and name in s.reads() | s.writes() for s in self.steps)
+        alone = len(touching) == 1 and name not in lasting and not called
+        # what reads another call's result belongs behind that
+        return touching[0] if alone and results.isdisjoint(touching[0].touched()) else None
+
+    def _may_wait(self, unit: int, until: int) -> bool:
+        return self.graph.place[unit] < self.graph.place[until] and self.graph.between(unit, until) is not None
 
     def _reader(self, alone: Group, c: Contraction | Attention, groups: Sequence[Group]) -> tuple[Group | None, Group]:
         """The nearest loops that read the result where it is made, and both in one group."""
@@ -128,6 +159,14 @@ class Contractor:
             self.graph.merge(unit, after.unit)
             del by_unit[after.unit]
             group = joined
+        for side in ("make_a", "make_b"):
+            loops = getattr(c, side, None)
+            if loops is not None and self._may_wait(loops.unit, unit):
+                self.graph.merge(loops.unit, unit)
+                del by_unit[loops.unit]
+                unit = group.unit = loops.unit
+            elif loops is not None:  # an earlier choice stands in the way
+                c = replace(c, **{side: None})
         by_unit[unit] = group
         taken[unit] = (c, tile)
 
