@@ -26,7 +26,7 @@ from torch import fx
 from ...prims import kind
 from ...prims.lazy import Graph
 from ...prims.kinds import pure
-from .graphs import SYMBOLIC, numel, output_node, placeholders, static_nodes
+from .graphs import SYMBOLIC, numel, output_node, placeholders, static_nodes, widened
 from .samples import Samples
 
 KEPT = 32
@@ -78,7 +78,8 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
 
 
 def _frontier(graph: fx.Graph, static: set[fx.Node]) -> list[fx.Node]:
-    """Static nodes whose values the rest reads. What only repeats elements stays with its readers: free inside a loop, memory outside."""
+    """Static nodes whose values the rest reads. What only repeats elements, or holds them wider, stays with its readers: nearly free inside a loop,
+    memory outside."""
     distinct: dict[fx.Node, int] = {}  # elements a node's value is really made from
     for node in graph.nodes:
         count = numel(node)
@@ -86,8 +87,9 @@ def _frontier(graph: fx.Graph, static: set[fx.Node]) -> list[fx.Node]:
         spread = node.op == "call_function" and kind(node) in ("view", "pointwise") and node.target is not operator.getitem
         distinct[node] = min(count, inputs) if spread else count
     late: set[fx.Node] = set()
+    wider = widened(graph, static)
     for node in reversed(graph.nodes):
-        if node in static and numel(node) > 4 * distinct[node] and any(u not in static or u in late for u in node.users):
+        if node in static and (node in wider or numel(node) > 4 * distinct[node]) and any(u not in static or u in late for u in node.users):
             late.add(node)
     early = [n for n in graph.nodes if n in static and n not in late]
     return [n for n in early if n.op == "call_function" and any(u not in static or u in late for u in n.users)]

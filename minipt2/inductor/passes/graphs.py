@@ -99,6 +99,25 @@ def static_nodes(graph: fx.Graph, pure: Callable[[fx.Node], bool]) -> set[fx.Nod
     return found
 
 
+WIDE = 1 << 20
+"""Bytes from which on it matters that a second copy of a parameter is wider than the first."""
+
+
+def widened(graph: fx.Graph, static: set[fx.Node]) -> set[fx.Node]:
+    """Those of ``static`` whose numbers are wider than the parameter's they are made from: a weight of bytes, dequantised. Who keeps bytes wants
+    their memory: such a value is made anew at each call."""
+    origin: dict[fx.Node, fx.Node] = {}
+    found = set()
+    for node in graph.nodes:
+        if node not in static:
+            continue
+        origin[node] = max((origin[i] for i in node.all_input_nodes if i in origin), key=numel, default=node)
+        here, there = (getattr(n.meta.get("val"), "dtype", None) for n in (node, origin[node]))
+        if here is not None and there is not None and here.itemsize > there.itemsize and numel(node) * here.itemsize >= WIDE:
+            found.add(node)
+    return found
+
+
 def placeholders(graph: fx.Graph) -> list[fx.Node]:
     return [n for n in graph.nodes if n.op == "placeholder"]
 

@@ -28,7 +28,7 @@ from torch import fx
 from ...prims import Prim, TensorMeta, kind
 from ...prims.kinds import drop_dead, pure
 from ...prims.meta import is_channels_last, same_layout
-from .graphs import emit, is_prim, likely, shape_of, static_nodes
+from .graphs import emit, is_prim, likely, shape_of, static_nodes, widened
 
 X = object()
 """Stands for the convolution's result in a pattern."""
@@ -75,6 +75,7 @@ def fuse_convolutions(gm: fx.GraphModule) -> int:
     if not available():
         return 0
     static = static_nodes(gm.graph, pure)
+    static -= widened(gm.graph, static)
     order = {node: i for i, node in enumerate(gm.graph.nodes)}
     done = 0
     for conv in list(gm.graph.nodes):

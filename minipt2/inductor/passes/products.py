@@ -25,7 +25,7 @@ from ...prims.kinds import drop_dead, pure
 from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
 from ..codegen.c_openmp_products import ACTIVATIONS, PANEL
 from ..products import Problem, Window, pack, pack_filter, product
-from .graphs import emit, is_prim, likely, plain_sizes, prim, same_sizes, shape_of, static_nodes
+from .graphs import emit, is_prim, likely, plain_sizes, prim, same_sizes, shape_of, static_nodes, widened
 from .onednn import find_activation, find_residual
 
 FEWEST_ROWS = 16
@@ -38,6 +38,7 @@ def pack_products(gm: fx.GraphModule) -> int:
     """Rewrite ``gm`` in place; returns how many products were packed. Weights must be placeholders with ``meta["static"]``."""
     from ..autotune.cpu import worth_packing  # only a process that compiles needs it
     static = static_nodes(gm.graph, pure)
+    static -= widened(gm.graph, static)
     order = {node: i for i, node in enumerate(gm.graph.nodes)}
     done = 0
     for node in list(gm.graph.nodes):

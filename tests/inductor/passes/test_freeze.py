@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+import minipt2
 from minipt2.inductor.passes import Frozen, fold_conv_bn, split_static
 from minipt2.inductor.passes.samples import Samples
 
@@ -37,6 +38,34 @@ def test_split_computes_the_same():
 def test_nothing_to_do():
     gm, _ = inference_graph(nn.ReLU(), torch.randn(3))
     assert split_static(gm) is None
+
+
+class Quantised(nn.Module):
+    """A linear layer that keeps its weight as bytes."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-128, 128, (size, size), dtype=torch.int8))
+        self.scale = nn.Parameter(torch.rand(size) / size, requires_grad=False)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.to(x.dtype) * self.scale[:, None])
+
+
+def test_a_large_weight_of_bytes_stays_bytes(fresh):
+    """Small ones are dequantised once; a large one would take four times the memory that its owner meant to save."""
+    gm, _ = inference_graph(Quantised(64), torch.randn(20, 64))
+    prologue, _ = split_static(gm)
+    assert targets(prologue)["mul"] == 1
+    model, x = Quantised(600), torch.randn(20, 600)
+    gm, _ = inference_graph(model, x)
+    split = split_static(gm)
+    assert split is None or "mul" not in targets(split[0])
+    compiled = minipt2.compile(model)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+        model.weight.copy_(-model.weight)
+        torch.testing.assert_close(compiled(x), model(x))
 
 
 def test_random_numbers_are_not_kept():
