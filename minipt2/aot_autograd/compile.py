@@ -106,7 +106,7 @@ def _base_plan(joint: Joint) -> Plan:
     offsets = {i: n.meta["offset"] for i, n in enumerate(_inputs(joint.graph)) if "offset" in n.meta}
     symbols = symbol_inputs(joint.graph.graph)
     outputs, offsets = Formulas(symbols).of((joint.outputs, offsets)) if symbols else (joint.outputs, offsets)
-    return Plan(None, outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias, offsets=offsets,
+    return Plan(None, outputs, joint.updates, joint.histories, joint.count, may_alias=may_alias, offsets=offsets, uncounted=joint.uncounted,
                 numbers=[_inputs(joint.graph).index(s) for s in symbols])
 
 

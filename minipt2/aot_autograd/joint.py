@@ -66,6 +66,8 @@ class Joint:
     outputs: list[Output]
     updates: list[int] = field(default_factory=list)
     """Inputs whose new contents lead the outputs; copied back without autograd noticing."""
+    uncounted: tuple[int, ...] = ()
+    """Positions in ``updates`` of inputs whose version counters stay where they are."""
     histories: dict[int, int] = field(default_factory=dict)
     """Input -> value: written under grad mode, copied back under autograd."""
     tangents: list[int] = field(default_factory=list)
@@ -110,6 +112,7 @@ class _Chooser:
     def __init__(self) -> None:
         self.outputs: list[Output] = []
         self.histories: dict[int, int] = {}
+        self.uncounted: list[int] = []
         self.returned: list[torch.Tensor] = []
         self.position: dict[int, int] = {}
 
@@ -128,6 +131,7 @@ class _Chooser:
                 if node.op != "placeholder":
                     raise Unsupported("MP502", "the shape or strides of an input are changed in place")
                 places[node] = i
+        self.uncounted = tracer.uncounted()
         self.histories = {i: self.value(tracer.values[i]) for i in tracer.rewritten()}
         roots = [storage_root(tracer.node(o)) if isinstance(o, torch.Tensor) else None for o in outputs]
         bases = self.bases(tracer, outputs, roots)
@@ -236,5 +240,6 @@ def capture(gm: fx.GraphModule, examples: Sequence[Any]) -> Joint:
     reach = _reach(graph)
     simplify(graph, len(updates))
     joint.recompile()
-    return Joint(joint, chooser.outputs, updates, chooser.histories, tangents, len(chooser.returned), reach)
+    uncounted = tuple([k for k, i in enumerate(updates) if i in chooser.uncounted])
+    return Joint(joint, chooser.outputs, updates, uncounted, chooser.histories, tangents, len(chooser.returned), reach)
 

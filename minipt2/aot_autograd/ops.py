@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 from dataclasses import dataclass
+from typing import Any, Sequence
 
 import torch
 from torch import fx
@@ -81,6 +82,24 @@ def argument(node_args: tuple, node_kwargs: dict, op: OpOverload, index: int):
         return node_args[index]
     schema_arg = op._schema.arguments[index]
     return node_kwargs.get(schema_arg.name, schema_arg.default_value)
+
+
+def tensors_in(values: Sequence[Any]) -> list[torch.Tensor]:
+    """The tensors among ``values``, lists within them included."""
+    found = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend(tensors_in(value))
+    return found
+
+
+def count_writes(op: OpOverload, args: tuple, kwargs: dict) -> None:
+    """Move the version counters of the lists of tensors that ``op`` writes: eager does so in the kernels for each, which fakes never reach."""
+    given = [argument(args, kwargs, op, i) for i in info(op).writes]
+    written = tensors_in([a for a in given if isinstance(a, (list, tuple))])
+    torch.autograd.graph.increment_version([t for t in written if not t.is_inference()])
 
 
 def writes_now(op: OpOverload, args: tuple, kwargs: dict) -> tuple[int, ...]:

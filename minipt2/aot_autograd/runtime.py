@@ -72,6 +72,8 @@ class Plan:
     """Written inputs that some call might pass in the storage of another input."""
     offsets: dict[int, Any] = field(default_factory=dict)
     """Inputs that the graph is right for only where they begin there in their storage."""
+    uncounted: tuple[int, ...] = ()
+    """Positions in ``updates`` of inputs whose version counters stay where they are."""
     numbers: list[int] = field(default_factory=list)
     """Inputs that are numbers: what the formulas above compute with, and the first inputs of the backward."""
     _backwards: dict[tuple[int, ...], Callable[[list], Sequence[Any]]] = field(default_factory=dict)
@@ -120,7 +122,7 @@ class Plan:
         updates = self.updates
         if not updates:
             return results
-        put_back([args[i] for i in updates], results[:len(updates)])
+        put_back([args[i] for i in updates], results[:len(updates)], self.uncounted)
         return results[len(updates):]
 
     def finish(self, args: tuple, values: Sequence[Any]) -> tuple:
@@ -157,11 +159,15 @@ class Plan:
         return grads
 
 
-def put_back(inputs: list[torch.Tensor], contents: Sequence[torch.Tensor]) -> None:
-    """Store ``contents`` in ``inputs``; where a kernel wrote there already only the version counter moves."""
-    pairs = [(old, new) for old, new in zip(inputs, contents) if new is not old]
-    if len(pairs) < len(inputs):
-        torch.autograd.graph.increment_version([old for old, new in zip(inputs, contents) if new is old])
+def put_back(inputs: list[torch.Tensor], contents: Sequence[torch.Tensor], uncounted: Sequence[int] = ()) -> None:
+    """Store ``contents`` in ``inputs``; where a kernel wrote there already only the version counter moves.
+
+    uncounted: positions of inputs whose counter stays, because eager's write does not move it either.
+    """
+    counted = [old for k, (old, new) in enumerate(zip(inputs, contents)) if new is old and k not in uncounted]
+    if counted:
+        torch.autograd.graph.increment_version(counted)
+    pairs = [(old.data if k in uncounted else old, new) for k, (old, new) in enumerate(zip(inputs, contents)) if new is not old]
     if pairs:
         with torch.no_grad():
             torch._foreach_copy_(*map(list, zip(*pairs)))

@@ -26,7 +26,8 @@ from ..exercise import exercise
 from ..fake import FakeMode, FakeTensor, run
 from ..prims.lazy import Graph, LazyGraphModule
 from ..prims.meta import contiguous_strides, is_dense
-from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, info, origin_of
+from .checked import CHECKED
+from .ops import ALIAS_ONLY, METADATA_OPS, STORAGE_OPS, aten, count_writes, info, origin_of, tensors_in
 from .statistics import corrected
 from .vendors import PLAIN
 
@@ -151,13 +152,15 @@ class Tracer(TorchDispatchMode):
                 return PLAIN[func](*args, **kwargs)
         if func in METADATA_OPS:
             return self._change_metadata(func, args, kwargs)
-        if args and type(args[0]) in _NUMBERS and not _tensors(args) and str(func._schema.arguments[0].type) == "Tensor":
+        if args and type(args[0]) in _NUMBERS and not tensors_in(args) and str(func._schema.arguments[0].type) == "Tensor":
             with self:
                 args = (aten.scalar_tensor.default(args[0], dtype=_NUMBERS[type(args[0])]), *args[1:])
         node_args, node_kwargs = map_aggregate((args, kwargs), self._to_node)
-        if func not in _LIFTS and any(not isinstance(a, FakeTensor) for a in _tensors(args)):
+        if func not in _LIFTS and any(not isinstance(a, FakeTensor) for a in tensors_in(args)):
             args, kwargs = map_aggregate((args, kwargs), self.fake)
         result = corrected(func, args, func(*args, **kwargs))
+        if func._schema.is_mutable:
+            count_writes(func, args, kwargs)
         self._record(func, node_args, dict(node_kwargs), result, args)
         return result
 
@@ -175,7 +178,7 @@ class Tracer(TorchDispatchMode):
         node = self.graph.create_node("call_function", func, args, kwargs)
         node.meta["val"] = result
         node.meta.update(self._current_origin())
-        if info(func).view_of is not None and not torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(given)):
+        if info(func).view_of is not None and not torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(given)):
             node.meta["untracked"] = True
         self._name_results(result, node, ())
 
@@ -221,7 +224,7 @@ class Tracer(TorchDispatchMode):
         if node.op == "get_attr":
             owner, _, name = node.target.rpartition(".")
             return self.fake(getattr(gm.get_submodule(owner), name))
-        fn = _CHECKED.get(node.target, node.target)
+        fn = CHECKED.get(node.target, node.target)
         if node.op == "call_method":
             fn = lambda x, *rest, **named: getattr(x, node.target)(*rest, **named)  # noqa: E731
         elif node.op == "call_module":
@@ -263,12 +266,18 @@ class Tracer(TorchDispatchMode):
             self.leaves.append(leaf)
             self.placeholder(f"primals_{i + 1}", value, **(metas[i] if metas else {}))
         self._histories = [v.grad_fn if isinstance(v, torch.Tensor) else None for v in values]
+        self._versions = [_version(v) for v in values]
         return list(values)
 
     def rewritten(self) -> list[int]:
         """The inputs whose autograd history has changed: those written in place under grad mode."""
         return [i for i, (value, before) in enumerate(zip(self.values, self._histories))
                 if isinstance(value, torch.Tensor) and value.grad_fn is not before]
+
+    def uncounted(self) -> list[int]:
+        """The inputs whose version counters stand where they stood: a write that eager does not count (``x.data``, running statistics) is none
+        that autograd complains of."""
+        return [i for i, (value, before) in enumerate(zip(self.values, self._versions)) if before is not None and _version(value) == before]
 
     def _input(self, primal: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         value = primal if isinstance(primal, FakeTensor) else self.fake_mode.from_tensor(primal)
@@ -340,26 +349,8 @@ class _Active:
             mode.__exit__(*error)
 
 
-def _one_hot(index: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """On fake tensors ``one_hot`` is a comparison that takes any number; looked up in the numbers there are, a wrong one is an error."""
-    if num_classes >= 0:
-        known = torch.arange(num_classes, device=index.device)
-        index = known.index_select(0, index.reshape(-1)).reshape(index.shape)
-    return torch.nn.functional.one_hot(index, num_classes)
-
-
-_CHECKED = {torch.nn.functional.one_hot: _one_hot, aten.one_hot.default: _one_hot}
-"""Compositions whose check of values goes lost when they are traced."""
-
-
-def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
-    found = []
-    for a in args:
-        if isinstance(a, torch.Tensor):
-            found.append(a)
-        elif isinstance(a, (list, tuple)):
-            found.extend(_tensors(a))
-    return found
+def _version(value: Any) -> int | None:
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else None
 
 
 def tangent_strides(out: torch.Tensor) -> tuple[int, ...]:

@@ -170,7 +170,7 @@ class _Expansion:
         aliases = base.op in ("placeholder", "get_attr") and old_base.op not in ("placeholder", "get_attr")
         shared = not aliases and taken.setdefault(base, old_base) is not old_base
         empty = any(same(n, 0) for n in value.shape)
-        kept = is_dense(value.shape, strides) or is_apart(value.shape, strides)  # elements that share memory are each copied to a place of their own
+        kept = is_dense(value.shape, strides) or _can_have(value, strides)  # else elements that share memory get places of their own
         alike = same_layout(value.shape, value.strides, strides)
         if aliases or shared or not (alike or empty) and kept:
             args = (value, strides if kept and not empty else contiguous_strides(value.shape))
@@ -178,6 +178,12 @@ class _Expansion:
         if alike and not same_all(value.strides, strides) and value.node.op == "call_function":  # only where there is one element along a dimension
             value.strides = value.node.meta["val"].strides = strides
         return value
+
+
+def _can_have(value: Value, strides: tuple[Any, ...]) -> bool:
+    """Whether ``copy_strided`` can make these: apart, or 0 where ``value`` repeats itself."""
+    shown = [(n, s) for n, s, t in zip(value.shape, strides, value.strides) if not (same(s, 0) and same(t, 0))]
+    return is_apart([n for n, _ in shown], [s for _, s in shown])
 
 
 def _is_strided(val: Any) -> bool:

@@ -428,3 +428,52 @@ def test_the_same_seed_gives_the_same_numbers_and_eagers(backend):
         found.append([*outputs, *torch.autograd.grad(outputs[0].sum(), x), torch.rand(2)])
     assert all(map(torch.equal, found[0], found[1])) and not torch.equal(found[0][1], found[0][7])
     torch.testing.assert_close(found[0], found[2], rtol=1e-6, atol=1e-6)
+
+
+def _clip_data(p):
+    p.data.clamp_(-0.1, 0.1)
+
+
+def _clip_detached(p):
+    p.detach().clamp_(-0.1, 0.1)
+
+
+def _clip(p):
+    with torch.no_grad():
+        p.clamp_(-0.1, 0.1)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("clip", [_clip_data, _clip_detached, _clip])
+def test_a_write_moves_the_version_counter_where_eagers_does(clip, backend, fresh):
+    """A backward that saved the tensor before complains, or not, as in eager."""
+    met = []
+    for fn in (clip, minipt2.compile(clip, backend=backend)):
+        torch.manual_seed(0)
+        p = torch.randn(5, requires_grad=True)
+        loss, before = (p * p).sum(), p._version
+        fn(p)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            met.append((p.detach(), p._version - before, type(error)))
+        else:
+            met.append((p.detach(), p._version - before, p.grad))
+    (expected, moved, gradient), (found, moved_here, gradient_here) = met
+    assert torch.equal(found, expected) and moved_here == moved
+    assert gradient_here is gradient or torch.equal(gradient_here, gradient)
+
+
+def test_running_statistics_may_be_updated_before_an_earlier_backward(fresh):
+    """They are saved in evaluation mode, and eager's kernels do not count their update in training mode: eager's backward reads the new ones."""
+    x, batch = torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)
+    found = []
+    for wrap in (lambda m: m, minipt2.compile):
+        norm = nn.BatchNorm1d(3)
+        call = wrap(norm)
+        norm.eval()
+        loss = call(x).sum()
+        norm.train()
+        call(batch)
+        found.append(torch.autograd.grad(loss, x)[0])
+    torch.testing.assert_close(*found)

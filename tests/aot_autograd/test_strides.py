@@ -27,7 +27,8 @@ VIEWS = {
     "part_of_shuffle": lambda x: F.pixel_shuffle(x.repeat(1, 4, 1, 1), 2)[..., 1:], "part_of_tiles": lambda x: x.tile(2)[..., 1:],
     "unpadded": lambda x: F.pad(x, (1, 1))[..., 1:-1], "part_of_norm": lambda x: F.batch_norm(x, None, None, training=True)[..., 1:],
     "real_part": lambda x: torch.complex(x, x).real, "chunks": lambda x: (x * 2).chunk(2, -1), "part_of_product": lambda x: (x @ x.mT)[..., 1:],
-    "unbound": lambda x: (x * 2).unbind(-1), "parts_of_one": lambda x: _two_parts(x.sin()),
+    "unbound": lambda x: (x * 2).unbind(-1), "expanded_copy": lambda x: (x.clone().unsqueeze(0).expand(2, *x.shape), x + 1),
+    "parts_of_one": lambda x: _two_parts(x.sin()),
 }
 ROW_MAJOR = {
     "poisson": lambda x: torch.poisson(x), "rrelu": lambda x: F.rrelu(x, training=True), "isin": lambda x: torch.isin(x, x[0]),
