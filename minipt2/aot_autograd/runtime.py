@@ -193,7 +193,12 @@ def _output(spec: Output, args: tuple, values: Sequence[Any], numbers: list) -> 
 
 
 class Compiled(torch.autograd.Function):
-    """Binds a compiled forward and backward together: ``Compiled.apply(plan, *args)`` -> the plan's values."""
+    """Binds a compiled forward and backward together: ``Compiled.apply(plan, *args)`` -> the plan's values.
+
+    It is one node of autograd's, whose saved tensors go all at once: outputs that are differentiated one after another need
+    ``retain_graph=True`` where anything was saved, eager's only where their own graphs meet. A node for each output, or tensors kept until
+    all have been differentiated, would cost every model a second backward graph, or its activations for as long as an output lives.
+    """
 
     @staticmethod
     @exercise("3.5")
@@ -217,9 +222,13 @@ class Compiled(torch.autograd.Function):
         """Run the backward graph on the saved tensors and the tangents (None where an output was not used)."""
         # >>> 3.5
         plan: Plan = ctx.plan
+        if all(t is None for t in tangents):  # who used the outputs needs no gradient of them (it detached them): not even what was saved
+            return (None,) * len(ctx.needs_input_grad)
         if ctx.remembered is not None and torch.is_grad_enabled():  # create_graph=True
             return (None, *plan.again.gradients(ctx.remembered, ctx.needs_input_grad[1:], tangents))
-        saved = ctx.saved_tensors[:len(plan.saved)]  # raises where eager would: a saved tensor was written in place
+        saved: Sequence[torch.Tensor] = ()
+        if plan.saved or plan.witnesses:
+            saved = ctx.saved_tensors[:len(plan.saved)]  # raises where eager would: a saved tensor was written in place, or has been freed
         ctx.maybe_clear_saved_tensors()
         inputs, numbers = [*ctx.numbers, *saved], ctx.numbers
         del saved

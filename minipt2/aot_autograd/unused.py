@@ -21,7 +21,7 @@ LINEAR = frozenset("""
     permute reshape slice flip copy_strided neg sum broadcast_in_dim convert mul div mm bmm
     view _unsafe_view transpose t expand unsqueeze squeeze select clone _to_copy getitem
 """.split())
-"""Prims and ATen operators that give nothing where their first operand is nothing; so do those that name an operand ``grad``."""
+"""Prims and ATen operators that give nothing where their first operand is nothing; so do those that name operands ``grad``, where all of these are."""
 BILINEAR = frozenset("mul mm bmm".split())
 """… where one of their two operands is nothing."""
 
@@ -61,8 +61,10 @@ def _name(node: fx.Node) -> str:
 def _vanishes(node: fx.Node, gone: set[fx.Node]) -> bool:
     name, nothing = _name(node), [isinstance(x, fx.Node) and x in gone for x in node.args]
     schema = getattr(node.target, "_schema", None)
-    if schema is not None and any(n and a.name.startswith("grad") for n, a in zip(nothing, schema.arguments)):
-        return True
+    if schema is not None:
+        gradients = [k for k, a in enumerate(schema.arguments[:len(node.args)]) if a.name.startswith("grad")]  # an LSTM's backward has three
+        if any(nothing[k] for k in gradients) and all(nothing[k] or node.args[k] is None for k in gradients):
+            return True
     if name in ("where", "masked_fill"):  # a choice between nothing and zero
         choices = (0, 2) if name == "masked_fill" else (1, 2)
         return any(nothing[k] for k in choices) and all(nothing[k] or _is_zero(node.args[k]) for k in choices)

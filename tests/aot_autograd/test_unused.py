@@ -126,3 +126,59 @@ def test_kept_on_disk(tmp_path):
                 torch.testing.assert_close(gradients(compiled, args, use), gradients(block, args, use))
         assert minipt2.counters()["plans_reused"] == 1
         assert len(list(tmp_path.rglob("*.backward*"))) == 2
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_states_of_a_recurrent_layer_need_not_be_used(kind, backend, fresh):
+    """The LSTM's own backward takes a gradient of the output and of both states: without those of the states there is still one."""
+    layer = kind(3, 4)
+    compiled = minipt2.compile(layer, backend=backend)
+    for use in ("output", "state", "both"):
+        found = []
+        for call in (layer, compiled):
+            layer.zero_grad()
+            torch.manual_seed(0)
+            x = torch.randn(5, 2, 3, requires_grad=True)
+            output, state = call(x)
+            state = state[0] if isinstance(state, tuple) else state
+            ((use != "state") * (output**2).sum() + state.sum() if use != "output" else (output**2).sum()).backward()
+            found.append([x.grad, *[p.grad.clone() for p in layer.parameters()]])
+        torch.testing.assert_close(found[1], found[0])
+
+
+class Truncated(nn.Module):
+    """Keeps its state from call to call, detached when it is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.state = nn.LSTM(3, 3), None
+
+    def forward(self, x):
+        output, self.state = self.cell(x, None if self.state is None else tuple(s.detach() for s in self.state))
+        return output
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_a_call_whose_outputs_were_only_detached_may_be_differentiated_before(backend, fresh):
+    """Autograd comes by the first call again on the way from the second, with nothing to bring: what was saved there is gone."""
+    torch.manual_seed(0)
+    plain = Truncated()
+    other = Truncated()
+    other.load_state_dict(plain.state_dict())
+    compiled = minipt2.compile(other, backend=backend)
+    for _ in range(3):
+        x = torch.randn(4, 3)
+        (plain(x) ** 2).sum().backward()
+        (compiled(x) ** 2).sum().backward()
+    for p, q in zip(plain.parameters(), other.parameters()):
+        torch.testing.assert_close(q.grad, p.grad)
+
+
+def test_outputs_for_which_nothing_was_saved_are_differentiated_one_after_another(fresh):
+    compiled = minipt2.compile(lambda x, y: (x * 2, y * 3, x + y))
+    x, y = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    first, _, last = compiled(x, y)
+    first.sum().backward()
+    last.sum().backward()
+    assert x.grad.tolist() == [3.0] * 3 and y.grad.tolist() == [1.0] * 3
