@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 
@@ -41,12 +41,12 @@ def on_gpu(device: torch.device) -> Iterator[None]:
 
 
 class Bench:
-    """``buffers``: storage by name, of random numbers, or zeros where integers may be indices."""
+    """``buffers``: storage by name, of random numbers, or zeros where integers may be indices: where they are not among ``values``."""
 
-    def __init__(self, layouts: Mapping[str, Layout], hw: Hw, device: torch.device):
+    def __init__(self, layouts: Mapping[str, Layout], hw: Hw, device: torch.device, values: Collection[str] = ()):
         self.device = device
         numbers = torch.Generator(device).manual_seed(0)  # the user's random numbers go on where they were
-        self.buffers = {name: _filled(storage_bytes(layout), layout.dtype, numbers) for name, layout in layouts.items()}
+        self.buffers = {name: filled(storage_bytes(layout), layout.dtype, numbers, name in values) for name, layout in layouts.items()}
         self.flags = torch.zeros(FLAGS, dtype=torch.int32, pin_memory=True)
         self.flush = torch.empty(4 * hw.cache, dtype=torch.uint8, device=device)
 
@@ -100,9 +100,12 @@ class Bench:
         return all(close(self.buffers[name], copy) for name, copy in wanted.items())
 
 
-def _filled(nbytes: int, dtype: torch.dtype, numbers: torch.Generator) -> torch.Tensor:
+def filled(nbytes: int, dtype: torch.dtype, numbers: torch.Generator, value: bool) -> torch.Tensor:
+    """Random numbers; integers only where they are a ``value``, else zeros."""
     buffer = torch.zeros(nbytes // dtype.itemsize, dtype=dtype, device=numbers.device)
-    return buffer.normal_(generator=numbers) if dtype.is_floating_point else buffer
+    if dtype.is_floating_point:
+        return buffer.normal_(generator=numbers)
+    return buffer.random_(0, 2 if dtype is torch.bool else 100, generator=numbers) if value else buffer
 
 
 def close(found: torch.Tensor, wanted: torch.Tensor) -> bool:

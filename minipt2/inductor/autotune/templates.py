@@ -28,6 +28,7 @@ from ..ir import TensorRef
 from ..scheduler.attention import Attention
 from ..scheduler.contraction import Contraction, seen
 from ..scheduler.kernels import Kernel, Schedule
+from ..scheduler.operands import prologues
 from ..scheduler.templates import Candidate
 from . import attention, template_space
 from .bench import Bench, finished, on_gpu
@@ -183,7 +184,9 @@ class _Race:
         """Memory for all that either way touches, and the library's results."""
         step = self.candidate.step
         names = {step.contraction.made, *step.reads(), *step.writes()}.union(*(buffers for _, _, buffers, *_ in self.before + self.after))
-        self.bench = Bench({n: self.schedule.layouts[n] for n in sorted(names)}, self.hw, self.device)
+        # integers that a prologue reads are no indices: zeros would hide what it makes of them
+        values = {n for _, loops in prologues(step.contraction) for n in loops.reads} - step.flat_reads()
+        self.bench = Bench({n: self.schedule.layouts[n] for n in sorted(names)}, self.hw, self.device, values)
         self.call, self.result = self._call()
         self.begun = self.bench.taken(sorted(step.writes()))
         self._loops(self.before)

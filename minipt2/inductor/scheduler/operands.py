@@ -11,6 +11,7 @@ from typing import Iterator, Mapping, Sequence
 
 from ..ir import Buffer, Instr, Ref
 from .affine import Index
+from .attention import Attention
 from .contraction import Contraction, Operand
 from .costs import cost
 from .flat import flatten
@@ -114,6 +115,7 @@ def with_prologues(c: Contraction, made: Mapping[str, Group], removed: set[str],
     return c, taken
 
 
-def prologues(c: Contraction) -> Iterator[tuple[str, Prologue]]:
+def prologues(c: Contraction | Attention) -> Iterator[tuple[str, Prologue]]:
     """(``lhs`` or ``rhs``, what makes it) of a contraction."""
-    return ((name, loops) for name, loops in (("lhs", c.make_a), ("rhs", c.make_b)) if loops is not None)
+    if isinstance(c, Contraction):
+        yield from ((name, loops) for name, loops in (("lhs", c.make_a), ("rhs", c.make_b)) if loops is not None)

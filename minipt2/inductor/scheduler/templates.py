@@ -35,8 +35,12 @@ class Template(Kernel):
     def operands(self) -> set[str]:
         return set(self.contraction.operands)
 
+    def flat_reads(self) -> set[str]:
+        """What the loops after the product read."""
+        return super().reads() - {self.contraction.product}
+
     def reads(self) -> set[str]:
-        return super().reads() - {self.contraction.product} | self.operands()
+        return self.flat_reads() | self.operands()
 
     def in_place_pairs(self) -> dict[str, list[str]]:
         """Operands are read by other programs, long after."""

@@ -9,7 +9,7 @@ import torch
 
 from minipt2.inductor import triton_pool
 from minipt2.inductor.autotune import templates, tune
-from minipt2.inductor.autotune.bench import Bench
+from minipt2.inductor.autotune.bench import Bench, filled
 from minipt2.inductor.scheduler.memory import storage_bytes
 from minipt2.inductor.triton_interpreter import Interpreted
 
@@ -17,12 +17,9 @@ from minipt2.inductor.triton_interpreter import Interpreted
 class Interpreter(Bench):
     """A ``Bench`` over host memory."""
 
-    def __init__(self, layouts, hw, device):
+    def __init__(self, layouts, hw, device, values=()):
         numbers = torch.Generator("cpu").manual_seed(0)
-        self.buffers = {n: torch.zeros(storage_bytes(v) // v.dtype.itemsize, dtype=v.dtype) for n, v in layouts.items()}
-        for buffer in self.buffers.values():
-            if buffer.is_floating_point():
-                buffer.normal_(generator=numbers)
+        self.buffers = {n: filled(storage_bytes(v), v.dtype, numbers, n in values) for n, v in layouts.items()}
 
     def launch(self, program, made, names, grid, checks):
         places = [["p", k] for k in range(len(names))]

@@ -64,6 +64,23 @@ def test_the_faster_way_is_taken(raced):
     assert str(tried).startswith("mm_relu_add_kernel: 3 tried, 32×32×16, 4 warps, 3 stages 1000000.0 µs (chosen)") and LIBRARY in str(tried)
 
 
+def test_loops_before_are_part_of_the_race(raced):
+    """Bytes that are dequantised are random numbers in the race, and the library's side runs the loops that make its operand."""
+    wanted = []
+
+    def fn(x, w, scale):
+        return P.mm(x, P.mul(P.convert(w, torch.float32), P.broadcast_in_dim(scale, tuple(w.shape), (1,))))
+    watched = Interpreter.agrees
+    Interpreter.agrees = lambda self, results: wanted.append(results) or watched(self, results)
+    try:
+        tensors = torch.randn(20, 40), torch.randint(-9, 9, (40, 24), dtype=torch.int8), torch.rand(24)
+        plan, chosen, _ = raced(fn, tensors, {LIBRARY: 3.0, LARGE: 1.0}, [LARGE])
+    finally:
+        Interpreter.agrees = watched
+    assert chosen == [LARGE] and [type(s) for s in plan.steps] == [Template]
+    assert all(v.abs().max() > 1 for results in wanted for v in results.values()) and wanted
+
+
 def test_the_library_stays_where_no_template_is_clearly_faster(raced):
     plan, chosen, told = raced(layer, TENSORS, {LIBRARY: 1.0, LARGE: 0.95}, [LARGE])
     assert chosen == [None] and len(plan.steps) == 2 and told[0].best == LIBRARY
