@@ -69,6 +69,24 @@ def product(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, ot
     return _activations(activation, numbers)(result)
 
 
+def run(window: Window, channels: Any) -> Any:
+    """How many numbers of a dense image are added up side by side: a pixel's channels, or those of all taps of a row, where none lies outside; one
+    in a depthwise convolution."""
+    if window.depthwise:
+        return 1
+    return channels * window.taps[1] if window.padding[1] == 0 and window.dilation[1] == 1 else channels
+
+
+def image_geometry(image: Sequence[Any], strides: Sequence[Any], out: Sequence[Any], window: Window) -> list[Any]:
+    """The fields of C's ``geometry`` down to ``channels``. image: batch, channels, height and width; strides: of images, rows and pixels, whose
+    channels lie side by side; out: height and width of the result."""
+    batch, channels, high, wide = image
+    (taps_high, taps_wide), added = window.taps, run(window, channels)
+    if added == taps_wide * channels:  # a row of taps is one tap, which has as many places to begin at as never leave the image
+        wide, taps_wide = wide - taps_wide + 1, 1
+    return [batch, high, wide, *out, taps_high, taps_wide, *window.stride, *window.padding, *window.dilation, *strides, added]
+
+
 def groups(window: Window, columns: int) -> int:
     """Of a convolution with ``columns`` channels in its result."""
     return columns if window.depthwise else 1

@@ -16,7 +16,7 @@ from ...config import config
 from ...errors import BackendError, CompilerNotFound
 from .. import cache
 from ..codegen.c_openmp_products import GEOMETRY, source
-from ..products import Problem, Window, address, groups, pack, pack_filter, product
+from ..products import Problem, Window, address, groups, image_geometry, pack, pack_filter, product
 from .race import pick
 
 MOST_ROWS, MOST_COLUMNS, MOST_DEPTH = 1024, 1024, 4096
@@ -131,7 +131,5 @@ def geometry(x: torch.Tensor, out: torch.Tensor, problem: Problem) -> list[int]:
     """What C is told of ``problem`` without an activation."""
     if problem.window is None:
         return [1, 1, problem.rows, 1, problem.rows, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, x.stride(0), problem.depth, problem.columns, out.stride(0), 0, 0]
-    batch, channels, high, wide = x.shape
-    taps, stride, padding, dilation, depthwise = problem.window
-    return [batch, high, wide, *out.shape[2:], *taps, *stride, *padding, *dilation, x.stride(0), x.stride(2), x.stride(3), 1 if depthwise else channels,
-            problem.columns, out.stride(3), int(depthwise), 0]
+    fields = image_geometry(x.shape, (x.stride(0), x.stride(2), x.stride(3)), out.shape[2:], problem.window)
+    return [*fields, problem.columns, out.stride(3), int(problem.window.depthwise), 0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from ..ir import Buffer, Extern, Input, Layout, TensorRef
-from ..products import code
+from ..products import Window, code, image_geometry
 from ..sizes import number
 from .c_openmp_products import GEOMETRY
 from .index import size_text
@@ -44,11 +44,12 @@ class ProductCall:
 def product_call(step: Extern, buffers: Mapping[str, Buffer]) -> ProductCall:
     """The call for ``step``, an ``Extern`` whose target is ``products.product``."""
     x, packed, bias, other, columns, window, activation, scalars = step.args
+    window = None if window is None else Window(*window)
     given = {"x": x, "weight": packed, "bias": bias, "other": other, "out": TensorRef(step.name)}
     given = {name: ref for name, ref in given.items() if ref is not None}
     image, result = _layout(x, buffers), step.layout
     sizes = _matrix(*image.sizes, image.strides[0]) if window is None else _image(image, result, window)
-    depthwise = window is not None and window[4]
+    depthwise = window is not None and window.depthwise
     values = [number(n) for n in (*sizes, columns, result.strides[0] if window is None else columns, int(depthwise), code(activation))]
     assert len(values) == len(GEOMETRY)
     offsets = [_offset(ref, buffers) for ref in given.values()]
@@ -73,11 +74,9 @@ def _matrix(rows: Any, depth: Any, stride: Any) -> list[Any]:
     return [1, 1, rows, 1, rows, 1, 1, 1, 1, 0, 0, 1, 1, 0, 0, stride, depth]
 
 
-def _image(x: Layout, result: Layout, window: Any) -> list[Any]:
+def _image(x: Layout, result: Layout, window: Window) -> list[Any]:
     """An image is dense in channels-last memory; one pixel at a time is a matrix."""
-    taps, stride, padding, dilation, depthwise = window
     batch, channels, high, wide = x.sizes
-    if taps == (1, 1) and stride == (1, 1) and padding == (0, 0) and not depthwise:
+    if window.taps == window.stride == (1, 1) and window.padding == (0, 0) and not window.depthwise:
         return _matrix(batch * high * wide, channels, channels)
-    added = 1 if depthwise else channels
-    return [batch, high, wide, *result.sizes[2:], *taps, *stride, *padding, *dilation, high * wide * channels, wide * channels, channels, added]
+    return image_geometry(x.sizes, (high * wide * channels, wide * channels, channels), result.sizes[2:], window)

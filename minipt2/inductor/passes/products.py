@@ -15,7 +15,6 @@ Upstream: ``torch._inductor.mkldnn_lowerings`` with ``CppPackedGemmTemplate``, a
 """
 from __future__ import annotations
 
-from typing import Any
 
 import torch
 from torch import fx
@@ -24,7 +23,7 @@ from ...prims import TensorMeta
 from ...prims.kinds import drop_dead, pure
 from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
 from ..codegen.c_openmp_products import ACTIVATIONS, PANEL
-from ..products import Problem, Window, pack, pack_filter, product
+from ..products import Problem, Window, pack, pack_filter, product, run
 from .graphs import emit, is_prim, likely, plain_sizes, prim, same_sizes, shape_of, static_nodes, widened
 from .onednn import find_activation, find_residual
 
@@ -87,10 +86,12 @@ def _convolution(node: fx.Node, x: fx.Node, weight: fx.Node) -> Problem | None:
     depthwise = groups == shape[1] == out[1] > 1
     if transposed or not (groups == 1 or depthwise) or len(shape) != 4 or not all(isinstance(n, int) for n in (*shape, *out)) or 0 in shape or 0 in out:
         return None
-    if not _dense(x) or not _dense(node) or shape[1] < FEWEST_CHANNELS or out[0] * out[2] * out[3] < FEWEST_ROWS:
+    if not _dense(x) or not _dense(node) or out[0] * out[2] * out[3] < FEWEST_ROWS:
         return None
     pairs = [(v[0], v[-1]) for v in (stride, padding, dilation)]
     window = Window(shape_of(weight)[2:], *pairs, depthwise)
+    if (shape[1] if depthwise else run(window, shape[1])) < FEWEST_CHANNELS:
+        return None
     return Problem(out[0] * out[2] * out[3], shape_of(weight)[1] * window.taps[0] * window.taps[1], out[1], tuple(shape), window)
 
 

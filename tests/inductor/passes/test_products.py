@@ -52,7 +52,8 @@ def test_matrices_of_any_size(rows, depth, columns):
 
 
 @pytest.mark.parametrize("taps,stride,padding,dilation", [((1, 1), (2, 1), (0, 0), (1, 1)), ((3, 3), (1, 1), (1, 1), (1, 1)), ((3, 2), (2, 3), (2, 1), (1, 2)),
-                                                          ((7, 7), (2, 2), (3, 3), (1, 1)), ((3, 3), (1, 1), (4, 4), (3, 3))])
+                                                          ((7, 7), (2, 2), (3, 3), (1, 1)), ((3, 3), (1, 1), (4, 4), (3, 3)),
+                                                          ((4, 4), (4, 4), (0, 0), (1, 1)), ((2, 5), (1, 2), (1, 0), (2, 1)), ((9, 11), (1, 1), (0, 0), (1, 1))])
 @pytest.mark.parametrize("channels,columns", [(8, 20), (3, 16), (400, 5)])
 def test_images_of_any_geometry(taps, stride, padding, dilation, channels, columns):
     image = (2, channels, 9, 11)
@@ -125,6 +126,17 @@ class Convolutions(nn.Module):
         return torch.relu(x + self.second(F.hardswish(self.norm(self.first(x)))))
 
 
+class Patches(nn.Module):
+    """Few channels, but those of a patch's row lie side by side."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 16, 4, 4), nn.Conv2d(16, 8, 2)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
 class Separable(nn.Module):
     def __init__(self):
         super().__init__()
@@ -135,6 +147,7 @@ class Separable(nn.Module):
 
 
 @pytest.mark.parametrize("module,x,left", [(Layers(), torch.randn(4, 9, 24), {"erf", "addmm", "mm"}), (Convolutions().eval(), torch.randn(2, 8, 10, 10), {"convolution", "relu"}),
+                                           (Patches(), torch.randn(2, 3, 16, 16), {"convolution"}),
                                            (Separable(), torch.randn(2, 24, 11, 11), {"convolution", "clamp"})])
 def test_graphs_use_it_with_bias_residual_and_activation(always, module, x, left):
     gm, args = inference_graph(module.requires_grad_(False), x)
