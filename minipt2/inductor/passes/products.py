@@ -15,7 +15,6 @@ Upstream: ``torch._inductor.mkldnn_lowerings`` with ``CppPackedGemmTemplate``, a
 """
 from __future__ import annotations
 
-
 import torch
 from torch import fx
 

@@ -45,10 +45,12 @@ def test_values_say_where_tensors_really_lie():
         Check(gm).run(*args)
 
 
-def test_stem_with_large_window_stays():
-    gm, _ = inference_graph(nn.Conv2d(3, 64, 7, stride=2), torch.randn(1, 3, 32, 32))
-    choose_layouts(gm)
-    assert targets(gm)["copy_strided"] == 0
+@pytest.mark.parametrize("padding, frozen, moved", [(3, True, False), (0, True, True), (0, False, False)])
+def test_stem_with_large_window_stays_unless_its_rows_are_packed(padding, frozen, moved):
+    gm, _ = inference_graph(nn.Conv2d(3, 64, 7, stride=2, padding=padding), torch.randn(1, 3, 32, 32))
+    with config.patch(packed_products=frozen):
+        choose_layouts(gm)
+    assert (targets(gm)["copy_strided"] > 0) == moved
 
 
 def moved_to_gpu(module, x, dtype):
