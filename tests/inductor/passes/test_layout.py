@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
