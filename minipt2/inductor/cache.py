@@ -1,8 +1,8 @@
 """The C toolchain, and what it made, kept on disk by content.
 
 ``compile_c(text)`` turns generated C into a loaded library. A library's name is the hash of everything it depends on (text,
-flags, compiler, CPU); files appear by atomic rename, end in a checksum and are made again when that does not fit. A cache folder that cannot
-be used is replaced by a private temporary one, so that a full or read-only disk costs time and nothing else. The folder is kept below
+flags, compiler, CPU); files appear by atomic rename, end in a checksum of name and content and are made again when that does not fit. A cache
+folder that cannot be used is replaced by a private temporary one, so that a full or read-only disk costs time and nothing else. The folder is kept below
 ``config.cache_megabytes``.
 ``load_entry``/``store_entry`` keep what ``compile_graph`` made of a whole graph, so that a second process skips it;
 ``load_bytes``/``store_bytes`` keep what ``backends`` makes of a captured one.
@@ -151,19 +151,24 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _seal(data: bytes) -> bytes:
-    return data + _MAGIC + hashlib.sha256(data).digest()
+def _seal(name: str, data: bytes) -> bytes:
+    """``data`` as a file of this name: what lies under another's name would load, and be a library with other functions."""
+    return data + _MAGIC + _check(name, data)
+
+
+def _check(name: str, data: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\0" + data).digest()
 
 
 def _unseal(path: Path) -> bytes | None:
-    """The content of a sealed file; None when it is missing or damaged."""
+    """The content of a sealed file; None when it is missing, damaged or another's."""
     try:
         data = path.read_bytes()
         os.utime(path)  # used now: ``_trim`` removes others first
     except OSError:
         return None
     body, magic, check = data[:-40], data[-40:-32], data[-32:]
-    return body if magic == _MAGIC and hashlib.sha256(body).digest() == check else None
+    return body if magic == _MAGIC and _check(path.name, body) == check else None
 
 
 def _write(path: Path, data: bytes) -> Path:
@@ -171,7 +176,7 @@ def _write(path: Path, data: bytes) -> Path:
     for target in (path, _private_folder() / path.name):
         temporary = target.with_name(f"{target.name}.{os.getpid()}.{id(data):x}.tmp")
         try:
-            temporary.write_bytes(_seal(data))
+            temporary.write_bytes(_seal(path.name, data))
             os.replace(temporary, target)
             _trim(target.parent, len(data))
             return target

@@ -70,6 +70,19 @@ def test_damaged_file_is_made_again(fresh, damage):
     assert cache._unseal(file) is not None
 
 
+def test_files_that_changed_places_are_made_again(fresh):
+    """A sound library under another's name has other functions."""
+    answer(7)
+    cache.compile_c("int other(void) { return 8; }")
+    a, b = fresh.glob("*.so")
+    contents = b.read_bytes(), a.read_bytes()
+    for file, content in zip((a, b), contents):
+        file.unlink()  # what is loaded stays as it was
+        file.write_bytes(content)
+    cache._loaded.clear()
+    assert answer(7) == 7 and cache.compile_c("int other(void) { return 8; }").other() == 8
+
+
 def test_flags_and_text_are_part_of_the_name(fresh, monkeypatch):
     answer(1)
     answer(2)
