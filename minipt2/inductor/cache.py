@@ -173,7 +173,8 @@ def _unseal(path: Path) -> bytes | None:
 
 def _write(path: Path, data: bytes) -> Path:
     """Put a sealed file in place atomically; falls back to the private folder when the disk refuses. Returns where it is."""
-    for target in (path, _private_folder() / path.name):
+    for where in (lambda: path.parent, _private_folder):  # a private folder is made when it is needed: killed processes leave theirs
+        target = where() / path.name
         temporary = target.with_name(f"{target.name}.{os.getpid()}.{id(data):x}.tmp")
         try:
             temporary.write_bytes(_seal(path.name, data))

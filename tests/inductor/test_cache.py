@@ -100,6 +100,12 @@ def test_read_only_folder(fresh):
     assert not list(fresh.glob("*"))
 
 
+def test_no_private_folder_where_none_is_needed(fresh, monkeypatch):
+    """A process that is killed would leave it."""
+    monkeypatch.setattr(cache, "_private_folder", lambda: pytest.fail("made a folder for nothing"))
+    assert answer(13) == 13
+
+
 def test_folder_that_cannot_exist(fresh, tmp_path):
     (tmp_path / "file").write_text("")
     with config.patch(cache_dir=str(tmp_path / "file" / "cache")):
