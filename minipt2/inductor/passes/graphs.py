@@ -8,6 +8,7 @@ import torch
 from torch import fx
 
 from ...prims import TABLE, Prim, TensorMeta
+from ...prims.kinds import kind
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat)
 UNKNOWN = 8192
@@ -105,13 +106,15 @@ WIDE = 1 << 20
 
 def widened(graph: fx.Graph, static: set[fx.Node]) -> set[fx.Node]:
     """Those of ``static`` whose numbers are wider than the parameter's they are made from: a weight of bytes, dequantised. Who keeps bytes wants
-    their memory: such a value is made anew at each call."""
+    their memory: such a value is made anew at each call. What takes more than a pass over elements (a product of factors, a decomposition) has
+    numbers of its own, and is made once."""
     origin: dict[fx.Node, fx.Node] = {}
     found = set()
     for node in graph.nodes:
         if node not in static:
             continue
-        origin[node] = max((origin[i] for i in node.all_input_nodes if i in origin), key=numel, default=node)
+        cheap = kind(node) in ("view", "pointwise", "index")
+        origin[node] = max((origin[i] for i in node.all_input_nodes if cheap and i in origin), key=numel, default=node)
         here, there = (getattr(n.meta.get("val"), "dtype", None) for n in (node, origin[node]))
         if here is not None and there is not None and here.itemsize > there.itemsize and numel(node) * here.itemsize >= WIDE:
             found.add(node)

@@ -68,6 +68,27 @@ def test_a_large_weight_of_bytes_stays_bytes(fresh):
         torch.testing.assert_close(compiled(x), model(x))
 
 
+def test_what_a_weight_of_bytes_is_calculated_to_is_kept(fresh):
+    """A product of two factors, an orthogonal basis: not the same numbers wider, and dear at each call."""
+    class Factors(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("a", torch.randint(-9, 9, (600, 640), dtype=torch.int8))
+            self.register_buffer("b", torch.randint(-9, 9, (640, 600), dtype=torch.int8))
+
+        def forward(self, x):
+            return x @ (self.a.float() @ self.b.float()) @ torch.linalg.qr(self.b.float())[0].t()
+    model, x = Factors(), torch.randn(20, 600)
+    gm, _ = inference_graph(model, x)
+    prologue, main = split_static(gm)
+    assert targets(prologue)["mm"] == 1 and not any("qr" in t for t in targets(main))
+    compiled = minipt2.compile(model)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), model(x), rtol=1e-3, atol=1e-1)
+            model.a.neg_()
+
+
 def test_random_numbers_are_not_kept():
     class Noisy(nn.Module):
         def __init__(self):
