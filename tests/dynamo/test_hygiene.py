@@ -81,7 +81,15 @@ def test_monitoring():
 
 
 # ---- interrupts ------------------------------------------------------------------------------------------------------
-def test_an_interrupt_while_compiling_takes_effect_and_leaves_nothing_behind():
+@pytest.fixture
+def interruptible():
+    """Python's own handler, as a terminal's processes have it: one that a shell started in the background ignores the signal."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_while_compiling_takes_effect_and_leaves_nothing_behind(interruptible):
     net = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)])
 
     def backend(gm, examples):
