@@ -180,7 +180,7 @@ class FrameCallback:
         trace.count("skipped_frames")
         trace.artifact("skipped", name, lambda: (record.code, reason))
         if not isinstance(reason, Unsupported):
-            warn(f"minipt2 could not compile {name} and runs it eagerly: {reason}")
+            warn(f"minipt2 could not compile {name} and runs it eagerly: {reason} (config.raise_internal_errors = True raises it, with its traceback)")
         return hook.skip_once()
 
     def drop(self) -> None:

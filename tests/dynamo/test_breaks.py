@@ -468,6 +468,19 @@ def test_break_is_announced():
     assert code == "MP102" and "x.tolist()" in error.frames[-1].text
 
 
+def test_what_a_break_left_on_the_stack_has_no_name_of_ours():
+    seen = minipt2.explain(lambda x: torch.from_numpy(x.sin().numpy() * 2))(torch.randn(3))
+    assert len(seen.breaks) > 1 and "Numpy" in str(seen) and "__minipt2_" not in str(seen)
+
+
+def test_a_failing_backend_is_told_with_what_shows_its_traceback():
+    def failing(gm, examples):
+        raise ValueError("not today")
+    with config.patch(raise_internal_errors=False), pytest.warns(UserWarning, match="not today.*raise_internal_errors = True"):
+        assert minipt2.compile(torch.sin, backend=failing)(torch.zeros(2)).sum() == 0
+        assert minipt2.compile(lambda x: x.sin(), backend=failing)(torch.zeros(2)).sum() == 0
+
+
 def test_while_true_with_break_and_continue():
     def f(x):
         i = 0

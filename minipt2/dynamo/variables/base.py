@@ -99,10 +99,14 @@ class Variable:
 
     def describe(self) -> str:
         """For messages to the user."""
-        where = f" ({self.source.name()})" if self.source is not None else ""
-        return type(self).__name__.removesuffix("Variable") + where
+        return type(self).__name__.removesuffix("Variable") + self._where()
 
     __repr__ = describe
+
+    def _where(self) -> str:
+        """The source in brackets; nothing for what a break left on the stack: its name is ours, and in no text of the user's."""
+        name = "" if self.source is None else self.source.name()
+        return f" ({name})" if name and "__minipt2_" not in name else ""
 
     # -- what it can do --------------------------------------------------------------------------------------------
     def getattr(self, tx: "Translator", name: str) -> "Variable":

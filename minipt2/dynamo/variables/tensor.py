@@ -80,8 +80,7 @@ class TensorVariable(Variable):
         return (mine.shape, mine.stride(), mine.dtype, mine.device) == (other.shape, other.stride(), other.dtype, other.device)
 
     def describe(self) -> str:
-        where = f" ({self.source.name()})" if self.source is not None else ""
-        return f"tensor {self.node.name}{where}"
+        return f"tensor {self.node.name}{self._where()}"
 
     __repr__ = describe
 

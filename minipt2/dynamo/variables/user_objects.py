@@ -41,8 +41,7 @@ class UserObjectVariable(Variable):
         return self.cls
 
     def describe(self) -> str:
-        where = f" ({self.source.name()})" if self.source is not None else ""
-        return f"{self.cls.__module__}.{self.cls.__qualname__} object{where}"
+        return f"{self.cls.__module__}.{self.cls.__qualname__} object{self._where()}"
 
     __repr__ = describe
 
