@@ -20,6 +20,7 @@ class _Sharing(TemplateWriter):
     """``size``: elements of the product."""
 
     def __init__(self, plan: TemplatePlan, tile: Tile):
+        assert plan.contraction.sizes[0] == 1, "parts take the place of a batch in the grid"
         super().__init__(plan, tile)
         self.size = prod(plan.contraction.sizes)
 
