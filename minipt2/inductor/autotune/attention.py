@@ -15,13 +15,14 @@ against the L2 cache's. It only orders: what is tried is measured. Upstream: ``t
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from typing import Iterator
 
 from ..codegen.triton_attention import AttentionTile, rest
 from ..codegen.triton_blocks import power
 from ..hardware import Hw
 from ..scheduler.attention import Attention
+from .descent import one_step
+from .template_space import CACHE_RATE, RESERVED, START, products_rate, varied
 
 MOST = 20
 """Tiles tried of one attention."""
@@ -30,30 +31,17 @@ PER_SHAPE, PER_WARPS = 4, 3
 HELD = 192
 """Numbers in a thread's 255 registers."""
 QUERIES, KEYS, WARPS, STAGES = (16, 32, 64, 128, 256), (16, 32, 64, 128), (4, 8), (1, 2, 3, 4)
-RESERVED = 1 << 10
-"""Shared memory that the compiler takes besides."""
-CACHE_RATE = 100.0
-"""Bytes that an SM reads from the L2 cache in a nanosecond."""
 EXPONENTIALS, OTHERS = 25.0, 200.0
 """Exponentials of an SM in a nanosecond, and additions and the like."""
 STEP = 150.0
 """Nanoseconds of a step besides: barriers, and what of a load is not hidden. On an H200, 64 queries and keys of 64 elements in bfloat16: 59 us of
 all programs in 2 stages, 53 in 3."""
-START = 2000.0
-"""Nanoseconds until a program's first operands are there, and for its stores."""
 
 
 def tiles(a: Attention, hw: Hw) -> list[AttentionTile]:
     """At most ``MOST`` tiles that launch on ``hw``, those first that should be fastest."""
     ranked = sorted(_all(a, hw), key=lambda t: (expected(t, a, hw), t.m, t.r, t.warps, -t.stages))
-    seen: Counter[tuple[int, ...]] = Counter()
-    kept = []
-    for t in ranked:
-        kinds = (t.m, t.r), (t.m, t.r, t.warps)
-        if all(seen[kind] < most for kind, most in zip(kinds, (PER_SHAPE, PER_WARPS))):
-            seen.update(kinds)
-            kept.append(t)
-    return kept[:MOST]
+    return varied(ranked, lambda t: [((t.m, t.r), PER_SHAPE), ((t.m, t.r, t.warps), PER_WARPS)], MOST)
 
 
 def _all(a: Attention, hw: Hw) -> Iterator[AttentionTile]:
@@ -83,7 +71,7 @@ def _shared(t: AttentionTile, a: Attention) -> int:
 
 def expected(t: AttentionTile, a: Attention, hw: Hw) -> float:
     """Nanoseconds of the busiest SM, roughly."""
-    rate = 3750.0 if hw.capability >= 90 else 1400.0  # products a nanosecond of one SM, in half precision
+    rate = products_rate(hw)
     if t.m < 64:
         rate *= t.m / 128  # a warp group multiplies 64 rows at a time
     wide = _wide(a.depth) + _wide(a.shape[3])
@@ -101,9 +89,5 @@ def expected(t: AttentionTile, a: Attention, hw: Hw) -> float:
 
 def around(t: AttentionTile, a: Attention, hw: Hw) -> list[AttentionTile]:
     """Tiles that differ from ``t`` in one coordinate, by one step of it."""
-    found = []
-    for name, values in dict(m=QUERIES, r=KEYS, warps=(2, *WARPS, 16), stages=STAGES).items():
-        place = values.index(getattr(t, name))
-        for near in values[max(place - 1, 0):place] + values[place + 1:place + 2]:
-            found.append(AttentionTile(**{**vars(t), name: near}))
+    found = one_step(t, m=QUERIES, r=KEYS, warps=(2, *WARPS, 16), stages=STAGES)
     return [f for f in found if launchable(f, a, hw)]

@@ -5,11 +5,21 @@ Upstream: ``torch._inductor.runtime.coordinate_descent_tuner``.
 from __future__ import annotations
 
 import time
-from typing import Callable, Sequence, TypeVar
+from dataclasses import replace
+from typing import Any, Callable, Sequence, TypeVar
 
 from .race import pick
 
 C = TypeVar("C")
+
+
+def one_step(c: Any, **values: Sequence[Any]) -> list[Any]:
+    """Configurations (of ``c``'s dataclass) that differ from ``c`` in one coordinate, by one step along its ``values``, smallest first."""
+    found = []
+    for name, along in values.items():
+        place = along.index(getattr(c, name))
+        found += [replace(c, **{name: near}) for near in (*along[max(place - 1, 0):place], *along[place + 1:place + 2])]
+    return found
 
 
 def descend(start: C, around: Callable[[C], Sequence[C]], run: Callable[[C], float], check: Callable[[C], bool], budget: float,

@@ -21,7 +21,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from math import prod
-from typing import Iterator
+from typing import Callable, Iterable, Iterator, Sequence, TypeVar
 
 import torch
 
@@ -29,6 +29,9 @@ from ..codegen.triton_blocks import power
 from ..codegen.triton_template import GROUP, Tile
 from ..hardware import Hw
 from ..scheduler.contraction import Contraction
+from .descent import one_step
+
+T = TypeVar("T")
 
 MOST = 28
 """Tiles tried of one template."""
@@ -59,15 +62,26 @@ def tiles(c: Contraction, hw: Hw) -> list[Tile]:
     if c.a.dtype is torch.float32:
         return []  # in TF32 a compiled call would not follow torch's setting when that changes; without, no template beats the library
     ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, -t.stages, t.split))
-    seen: Counter[tuple[int, ...]] = Counter()
+    return varied(ranked, _kinds, MOST)
+
+
+def _kinds(t: Tile) -> list[tuple[tuple, int]]:
+    """What ``t`` is one of, and how many of these are tried."""
+    shared = t.split > 1
+    kinds = (shared,), (t.m, t.n, shared), (t.m, t.n, shared, t.k), (t.m, t.n, shared, t.k, t.warps)
+    return list(zip(kinds, (MOST // 2 if shared else MOST, PER_SHAPE, PER_DEPTH, PER_WARPS)))
+
+
+def varied(ranked: Iterable[T], kinds: Callable[[T], Sequence[tuple[tuple, int]]], most: int) -> list[T]:
+    """The first ``most`` of ``ranked``, without those of whose ``kinds`` there are as many as there may be."""
+    seen: Counter[tuple] = Counter()
     kept = []
     for t in ranked:
-        shared = t.split > 1
-        kinds = (shared,), (t.m, t.n, shared), (t.m, t.n, shared, t.k), (t.m, t.n, shared, t.k, t.warps)
-        if all(seen[kind] < most for kind, most in zip(kinds, (MOST // 2 if shared else MOST, PER_SHAPE, PER_DEPTH, PER_WARPS))):
-            seen.update(kinds)
+        own = kinds(t)
+        if all(seen[kind] < limit for kind, limit in own):
+            seen.update([kind for kind, _ in own])
             kept.append(t)
-    return kept[:MOST]
+    return kept[:most]
 
 
 def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
@@ -109,10 +123,15 @@ def _shared(t: Tile, c: Contraction) -> int:
     return t.stages * (t.m + t.n) * t.k * c.a.dtype.itemsize + RESERVED
 
 
+def products_rate(hw: Hw) -> float:
+    """Products a nanosecond of one SM, in half precision."""
+    return 3750.0 if hw.capability >= 90 else 1400.0
+
+
 def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     """Nanoseconds of the busiest SM, roughly."""
     item = c.a.dtype.itemsize
-    rate = 3750.0 if hw.capability >= 90 else 1400.0  # products a nanosecond of one SM, in half precision
+    rate = products_rate(hw)
     if t.m < 64:
         rate /= 2  # a warp group multiplies 64 rows at a time
     programs = _tiles(t, c) * t.split
@@ -128,10 +147,6 @@ def expected(t: Tile, c: Contraction, hw: Hw) -> float:
 
 def around(t: Tile, c: Contraction, hw: Hw) -> list[Tile]:
     """Tiles that differ from ``t`` in one coordinate, by one step of it."""
-    found = []
-    for name, values in dict(m=SIDES, n=SIDES, k=(16, *DEPTHS), warps=(2, *WARPS, 16), stages=(1, *STAGES, 6), group=(1, 4, GROUP, 16), split=SPLITS).items():
-        place = values.index(getattr(t, name))
-        for near in values[max(place - 1, 0):place] + values[place + 1:place + 2]:
-            found.append(Tile(**{**vars(t), name: near}))
+    found = one_step(t, m=SIDES, n=SIDES, k=(16, *DEPTHS), warps=(2, *WARPS, 16), stages=(1, *STAGES, 6), group=(1, 4, GROUP, 16), split=SPLITS)
     rows, columns = (max(power(n), 16) for n in c.sizes[1:])
     return [f for f in found if f.m <= rows and f.n <= columns and launchable(f, c, hw)]
