@@ -124,9 +124,7 @@ class Contractor:
         """The one group that touches ``name``, where nobody but ``c`` reads what it writes there."""
         touching = [g for g in groups if name in g.touched()]
         results = {name for s in self.steps if isinstance(s, Extern) and s is not c.extern for name in s.writes()}
-        lasting = {o.ref.buffer for o in self.program.outputs if o.ref is not None} | {b.name for b in (*self.program.inputs, *self.program.constants)}
-        called = any(isinstance(s, Extern) and s is not c.extern and name in s.reads() | s.writes() for s in self.steps)
-        alone = len(touching) == 1 and name not in lasting and not called
+        alone = len(touching) == 1 and not self._seen_outside(name, c)
         # what reads another call's result belongs behind that
         return touching[0] if alone and results.isdisjoint(touching[0].touched()) else None
 
@@ -147,10 +145,14 @@ class Contractor:
     def _unseen(self, c: Contraction | Attention, after: Group | None, groups: Sequence[Group]) -> set[str]:
         """The result itself, where the loops ``after`` are all that reads it."""
         name = c.made
-        outputs = {o.ref.buffer for o in self.program.outputs if o.ref is not None}
         others = any(name in g.touched() for g in groups if g is not after)
-        called = any(isinstance(s, Extern) and s is not c.extern and name in s.reads() | s.writes() for s in self.steps)
-        return set() if after is None or others or called or name in outputs else {name}
+        return set() if after is None or others or self._seen_outside(name, c) else {name}
+
+    def _seen_outside(self, name: str, c: Contraction | Attention) -> bool:
+        """Whether ``name`` is the caller's, or another call than ``c``'s reads or writes it."""
+        program = self.program
+        lasting = {o.ref.buffer for o in program.outputs if o.ref is not None} | {b.name for b in (*program.inputs, *program.constants)}
+        return name in lasting or any(isinstance(s, Extern) and s is not c.extern and name in s.reads() | s.writes() for s in self.steps)
 
     def _put(self, candidate: Candidate, after: Group | None, tile: Any, by_unit: dict[int, Group], taken: dict[int, Any]) -> None:
         c = candidate.step.contraction
