@@ -4,6 +4,7 @@
     python -m minipt2.bench --peer torch.compile --json out.json  three side by side (minutes: the peer compiles for long)
     python -m minipt2.bench --device cuda --amp --mode reduce-overhead --peer torch.compile
     python -m minipt2.bench --device cuda --amp --kernels --models gpt2    bandwidth and floor of each kernel of a step
+    python -m minipt2.bench --table out --device cuda --peer torch.compile --float32       every mode, phase and model on a GPU, from one command
     python -m minipt2.bench --demo                                a CNN and a transformer, quick
     python -m minipt2.bench --models gpt2 --memory-budget         memory against time, a table and a plot
     python -m minipt2.bench --dynamic                             sizes that vary: versions, agreement, what symbolic sizes cost
@@ -24,7 +25,7 @@ from rich.table import Table
 
 from .. import api, models
 from ..report import measure
-from . import budget, dynamic, kernels
+from . import budget, dynamic, gpu, kernels, zoo
 from .runner import Row, run
 
 
@@ -48,13 +49,17 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dynamic", action="store_true", help="instead: random sizes, compilations counted, dynamic beside static code; on one thread of a CPU")
     parser.add_argument("--kernels", action="store_true", help="instead: what each kernel of a step on a GPU reaches, beside the floor of its bytes")
     parser.add_argument("--demo", action="store_true", help="resnet18 and gpt2, few rounds")
+    gpu.parse_more(parser)
     args = parser.parse_args(argv)
-    args.names = args.models.split(",") if args.models else list(models.NAMES)
+    args.names = args.models.split(",") if args.models else list(zoo.NAMES if args.table else models.NAMES)
     if args.demo:
         args.names, args.rounds = ["resnet18", "gpt2"], 7
-    unknown = set(args.names) - set(models.NAMES)
+    unknown = {n for n in args.names if not (args.table and n.startswith("timm:"))} - set(zoo.NAMES if args.table else models.NAMES)
     if unknown:
-        parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(models.NAMES)}")
+        parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(zoo.NAMES if args.table else models.NAMES)}")
+    args.modes = args.modes.split(",")
+    if set(args.modes) - set(api.MODES):
+        parser.error(f"--modes takes some of {', '.join(api.MODES)}")
     if args.rounds < 1 or args.threads < 1:
         parser.error("--rounds and --threads take a number from 1 up")
     try:
@@ -77,6 +82,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     args = parse(argv)
     console = Console()
+    if args.table:
+        return gpu.main(args, console, machine())
     if args.kernels:
         return kernels.main(args, console, machine())
     if args.memory_budget:

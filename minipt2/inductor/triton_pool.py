@@ -87,11 +87,16 @@ def start() -> None:
     pool.executor.submit(pool.process)
 
 
+def _cores() -> int:
+    """That this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Pool:
     """Threads, each with a compiling process that it talks to."""
 
     def __init__(self) -> None:
-        self.executor = ThreadPoolExecutor(min(os.cpu_count() or 1, MOST), "minipt2-triton")
+        self.executor = ThreadPoolExecutor(min(_cores(), MOST), "minipt2-triton")
         self.local = threading.local()
         self.folder = Path(tempfile.mkdtemp(prefix="minipt2-triton-"))
         atexit.register(shutil.rmtree, self.folder, ignore_errors=True)

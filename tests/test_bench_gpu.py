@@ -1,0 +1,99 @@
+"""The table for a GPU: its rows, what becomes of a contender that fails or crashes, and what a worker answers (on a CPU, small)."""
+import json
+import math
+
+import pytest
+import torch
+from rich.console import Console
+
+from minipt2.bench import gpu, worker, zoo
+from minipt2.bench.__main__ import parse
+
+
+def arguments(*more):
+    return parse(["--table", "out", "--size", "small", *more])
+
+
+def test_rows_of_all_modes():
+    found = gpu.cases(arguments("--models", "gpt2,timm:convnext_tiny", "--peer", "torch.compile", "--float32"))
+    names = [c.name for c in found]
+    assert len(set(names)) == len(names) == 2 * (1 + 2 + 2 + 1)  # max-autotune in inference alone, float32 in training alone
+    assert names[0] == "gpt2 infer max-autotune bf16" and names[-1] == "timm:convnext_tiny train default float32"
+    assert found[0].contenders == ("minipt2", "minipt2 default", "torch.compile") and found[-1].contenders == ("minipt2",)
+
+
+@pytest.mark.parametrize("argv, told", [(["--models", "gtp2"], "mobilenet"), (["--modes", "fast"], "reduce-overhead")])
+def test_mistakes_are_named(argv, told, capsys):
+    with pytest.raises(SystemExit):
+        arguments(*argv)
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet"])
+def test_models_of_the_zoo_have_no_dropout_and_the_same_weights_each_time(name):
+    (a, inputs), (b, _) = zoo.case(name, "small"), zoo.case(name, "small")
+    assert all(torch.equal(p, q) for p, q in zip(a.parameters(), b.parameters()))
+    assert zoo.scalar(a.eval()(*inputs())).isfinite()
+
+
+def test_an_unknown_model_of_the_zoo():
+    with pytest.raises(ValueError, match="timm:NAME"):
+        zoo.case("nothing")
+
+
+def test_agreement_is_measured_by_eagers_own_distance_from_float64():
+    reference = [torch.ones(2, dtype=torch.float64), torch.ones(3, dtype=torch.float64), torch.ones(2, dtype=torch.float64)]
+    off = lambda by: [t.float() + by for t in reference]
+    eager = worker.distance(off(0.01), reference)
+    assert eager == pytest.approx([0.01, 0.01], rel=1e-3)
+    assert worker.agrees(worker.distance(off(0.025), reference), eager, True) and not worker.agrees(worker.distance(off(0.04), reference), eager, True)
+    assert worker.distance([off(0.0)[0] * math.nan], reference[:1]) == [math.inf] and worker.distance(off(0.0)[:2], reference) == [math.inf] * 2
+    assert not worker.agrees([math.nan], [0.01], True)
+
+
+@pytest.fixture
+def run(tmp_path):
+    def made(*more):
+        args = arguments("--models", "resnet18", "--phase", "infer", "--modes", "default", "--rounds", "3", *more)
+        return gpu.Run(args, tmp_path, Console(file=open("/dev/null", "w"))), gpu.cases(args)
+    return made
+
+
+def test_a_row_from_workers_of_its_own(run):
+    table, wanted = run()
+    table.prepare(wanted)
+    assert table.prepared["resnet18 infer default bf16 minipt2"]["first_s"] > 0
+    table.time(wanted)
+    row, = table.rows
+    assert row["agrees"] == {"eager": True, "minipt2": True} and row["over"]["eager"] > 0 and row["kernels"] and not row["failed"]
+    assert json.loads((table.folder / "rows.json").read_text()) == table.rows
+    told = gpu.summary(table.rows, table.prepared)
+    assert told["speed"]["default, bf16 autocast, infer, over eager"]["models"] == 1 and not told["disagree"]
+
+
+def test_a_crash_costs_one_contender_its_figure(run, monkeypatch):
+    table, wanted = run("--peer", "torch.compile")
+    table.prepared = {f"resnet18 infer default bf16 {who}": {"first_s": 1.0} for who in wanted[0].contenders}
+    batches = []
+
+    def batch(cases):
+        batches.append([c.contenders for c in cases])
+        for case in cases:
+            child = gpu.Child(case, None, None, [{"event": "loading", "who": "torch.compile"}])
+            child.why = lambda: "exit -6 at loading torch.compile"
+            yield child, None if "torch.compile" in case.contenders else {"event": "row", "ms": {"minipt2": 1.0}, "over": {}, "agrees": {}, "failed": {}}
+    monkeypatch.setattr(table, "_batch", batch)
+    table.time(wanted)
+    assert batches == [[("minipt2", "torch.compile")], [("minipt2",), ("torch.compile",)]]
+    assert [("error" in r) for r in table.rows] == [True, False, True]
+
+
+def test_what_is_not_compiled_in_time_is_missing_from_its_row(run):
+    table, wanted = run("--peer", "torch.compile")
+    table.prepared = {"resnet18 infer default bf16 minipt2": {"first_s": 1.0}, "resnet18 infer default bf16 torch.compile": {"error": "exit 1"}}
+    assert table.ready(wanted[0]).contenders == ("minipt2",)
+
+
+def test_peak_memory_beside_the_peers():
+    prepared = {"m train default bf16 minipt2": {"peak_mib": 90.0}, "m train default bf16 torch.compile": {"peak_mib": 100.0}, "m infer default bf16 minipt2": {}}
+    assert gpu.summary([], prepared)["peak memory of a training step over the peer's"] == {"m train default bf16": 0.9}
