@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import traceback
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, TextIO
 
 import torch
 
@@ -137,8 +137,15 @@ def compiled(who: str, model: torch.nn.Module, mode: str) -> Callable:
     return torch.compile(model, mode=None if chosen == "default" else chosen)
 
 
+def _only_ours() -> TextIO:
+    """What was stdout. From now on that is the log: processes that compile inherit it, and would keep the reader waiting after this one's end."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return answers
+
+
 def say(**fields: Any) -> None:
-    print(json.dumps(fields), flush=True)
+    print(json.dumps(fields), file=_answers, flush=True)
 
 
 def prepare(job: dict[str, Any]) -> None:
@@ -221,7 +228,12 @@ def _rounds(step: Step, calls: dict[str, Callable], rounds: int) -> dict[str, li
     return seconds
 
 
+_answers: TextIO = sys.stdout
+
+
 def main() -> None:
+    global _answers
+    _answers = _only_ours()
     job = json.loads(sys.argv[1])
     measure.pin_malloc()
     torch.set_num_threads(1)
