@@ -80,18 +80,20 @@ def _linear(node: fx.Node, x: fx.Node, weight: fx.Node, bias: fx.Node | None) ->
 
 
 def _convolution(node: fx.Node, x: fx.Node, weight: fx.Node) -> Problem | None:
+    """Batch and image may be of any size: C is told them at each call. What is raced is the likely size."""
     _, _, _, stride, padding, dilation, transposed, _, groups = node.args
-    shape, out = shape_of(x), shape_of(node)
-    depthwise = groups == shape[1] == out[1] > 1
-    if transposed or not (groups == 1 or depthwise) or len(shape) != 4 or not all(isinstance(n, int) for n in (*shape, *out)) or 0 in shape or 0 in out:
-        return None
-    if not _dense(x) or not _dense(node) or out[0] * out[2] * out[3] < FEWEST_ROWS:
-        return None
     pairs = [(v[0], v[-1]) for v in (stride, padding, dilation)]
-    window = Window(shape_of(weight)[2:], *pairs, depthwise)
-    if (shape[1] if depthwise else run(window, shape[1])) < FEWEST_CHANNELS:
+    columns, inside, *taps = shape_of(weight)
+    channels, depthwise = inside * groups, inside == 1 and groups == columns > 1
+    if transposed or not (groups == 1 or depthwise) or len(shape_of(node)) != 4 or not all(isinstance(n, int) for n in (shape_of(x)[1], *sum(pairs, ()))):
         return None
-    return Problem(out[0] * out[2] * out[3], shape_of(weight)[1] * window.taps[0] * window.taps[1], out[1], tuple(shape), window)
+    shape, out = tuple(map(likely, shape_of(x))), tuple(map(likely, shape_of(node)))
+    if 0 in shape or 0 in out or not _dense(x) or not _dense(node) or out[0] * out[2] * out[3] < FEWEST_ROWS:
+        return None
+    window = Window(tuple(taps), *pairs, depthwise)
+    if (channels if depthwise else run(window, channels)) < FEWEST_CHANNELS:
+        return None
+    return Problem(out[0] * out[2] * out[3], inside * taps[0] * taps[1], columns, shape, window)
 
 
 def _dense(image: fx.Node) -> bool:

@@ -80,7 +80,7 @@ class Index:
             const = const + c * new.const
             for u, d in new.terms.items():
                 terms[u] = terms.get(u, 0) + c * d
-        return Index(const, terms)
+        return _rejoined(Index(const, terms))
 
     def bounds(self, sizes: Mapping[str, Any]) -> tuple[int, int] | None:
         """Least and greatest value under ``0 <= v < sizes[v]``; None when unknown."""
@@ -227,6 +227,15 @@ def _count(term: Any, sizes: Mapping[str, Any]) -> Any:
         limits = extent(term.arg, sizes)
         return None if limits is None else exact(tidy(limits[1] + 1), term.k)
     return term.k if isinstance(term, Rem) else None
+
+
+def _rejoined(index: Index) -> Index:
+    """``c*k*(x // k) + c*(x % k)`` is ``c*x``."""
+    for t, c in index.terms.items():
+        if isinstance(t, Rem) and index.terms.get(Quot(t.arg, t.k)) == tidy(c * t.k):
+            rest = {u: d for u, d in index.terms.items() if u not in (t, Quot(t.arg, t.k))}
+            return _rejoined(Index(index.const, rest) + t.arg.scale(c))
+    return index
 
 
 def _subs_atom(atom: Any, mapping: Mapping[str, Index], sizes: Mapping[str, Any]) -> Index | None:

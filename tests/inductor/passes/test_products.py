@@ -180,6 +180,51 @@ def test_rows_that_vary(always):
     assert minipt2.counters()["graphs"] == 1
 
 
+class Windows(nn.Module):
+    """A convolution of each kind: a row of taps as one, depthwise, dilated, one pixel at a time with a residual."""
+
+    def __init__(self, stride, padding, dilation, taps, channels):
+        super().__init__()
+        self.stem, self.last = nn.Conv2d(3, channels, 3, stride), nn.Conv2d(20, 12, (1, 3), (2, 1))
+        self.deep = nn.Conv2d(channels, channels, taps, stride, padding, dilation, groups=channels, bias=False)
+        self.wide, self.same = nn.Conv2d(channels, 20, taps, 1, padding, dilation), nn.Conv2d(20, 20, 1)
+
+    def forward(self, x):
+        x = self.wide(F.relu6(self.deep(F.hardswish(self.stem(x)))))
+        return self.last(F.relu(x + self.same(x)))
+
+
+@pytest.mark.parametrize("geometry", [(1, 1, 1, 3, 16), (2, 1, 1, 3, 24), ((2, 1), (0, 2), (1, 2), (3, 2), 10), (1, 2, 2, 3, 5), ((1, 2), 0, 1, 2, 33)])
+def test_images_that_vary(always, monkeypatch, geometry):
+    """One compilation for any batch, height and width, odd ones and larger ones than the first."""
+    packed = []
+    monkeypatch.setattr(cpu, "worth_packing", lambda problem: packed.append(problem) or True)
+    module = Windows(*geometry).eval()
+    compiled = minipt2.compile(module, dynamic=True)
+    with torch.no_grad():
+        for batch, high, wide in ((3, 24, 31), (2, 40, 17), (7, 33, 33), (2, 19, 64), (5, 18, 18), (11, 57, 20)):
+            x = torch.randn(batch, 3, high, wide)
+            expected = module(x)
+            found = compiled(x)
+            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+            assert found.stride() == expected.stride()
+    assert minipt2.counters()["graphs"] == 1 and len(packed) >= 2
+    assert all(isinstance(n, int) and problem.image[0] == 3 for problem in packed for n in problem.image)  # raced for the first call's sizes
+
+
+def test_a_batch_that_is_a_count_of_elements(always):
+    """Nobody knows how many images are chosen before the call."""
+    module = nn.Sequential(nn.Conv2d(8, 24, 3, 2, 1), nn.ReLU(), nn.Conv2d(24, 24, 3, groups=24)).eval()
+
+    def chosen(x, keep):
+        return module(x[torch.nonzero(keep).squeeze(1)])
+    compiled = minipt2.compile(chosen, dynamic=True)
+    with torch.no_grad():
+        for count in (5, 2, 9):
+            x, keep = torch.randn(12, 8, 11, 9), torch.arange(12) < count
+            torch.testing.assert_close(compiled(x, keep), chosen(x, keep), rtol=1e-5, atol=1e-5)
+
+
 def test_a_bias_with_gaps_and_a_transposed_operand_stay_with_the_vendor(always):
     class Odd(nn.Module):
         def __init__(self):

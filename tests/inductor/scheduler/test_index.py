@@ -60,6 +60,16 @@ def test_split_point_makes_an_index_affine():
     assert split_point(index, {"p0": 40}) is None  # 16 does not divide 40
 
 
+def test_quotient_and_remainder_of_the_same_make_the_whole():
+    """Rows and columns of a symbolic image that a loop walks as pixels: no division is left in its index."""
+    d0, d1 = (sympy.Symbol(n, integer=True, positive=True) for n in ("d0", "d1"))
+    rows, columns = FloorDiv(p0, 4 * d1), Mod(p0, 4 * d1)
+    index = from_sympy(128 * d1 * rows + 32 * columns + p1)
+    assert index.subs({"p0": Index(3, {"r0": 1}), "p1": Index.var("r1")}, {"r0": 16 * d0 * d1, "r1": 32}) == Index(96, {"r0": 32, "r1": 1})
+    other = from_sympy(100 * d1 * rows + 32 * columns)
+    assert not other.subs({"p0": Index.var("r0")}, {"r0": 16 * d0 * d1}).is_affine()
+
+
 def test_merge_dims():
     assert merge_dims((4, 4), [(4, 1)]) == ((16,), [(1,)])
     assert merge_dims((2, 3, 4), [(12, 4, 1), (12, 4, 1)]) == ((24,), [(1,), (1,)])
