@@ -16,6 +16,7 @@ from typing import Callable
 
 from torch import fx
 
+from ..prims.kinds import draws
 from ..shapes.known import likely
 from .partition import Cost, Kind, backward_nodes, is_view, min_cut, nbytes, storage_root
 
@@ -51,7 +52,7 @@ def work(kind: Kind, default: Cost) -> Cost:
     """The work of running a node again in bytes; infinite for what must not. ``default`` prices pointwise operators and views."""
     def price(node: fx.Node) -> float:
         what = kind(node)
-        if what in ("pointwise", "view", "gather") or what not in AGAIN:
+        if what in ("pointwise", "view", "gather") or what not in AGAIN or draws(node):
             return default(node)
         read = BYTES_A_BYTE_READ * sum(nbytes(a) for a in node.all_input_nodes if math.isfinite(nbytes(a)))
         return max(read, BYTES_A_FLOP * flops(node)) if what == "contraction" else read
@@ -102,7 +103,7 @@ def honour_checkpoints(joint: fx.GraphModule, kind: Kind, cost: Cost, recompute:
     backward = backward_nodes(joint)
     handed_on = {storage_root(n, kind) for n, region in regions.items()
                  if any(u not in backward and regions.get(u) != region for u in n.users)}
-    inside = {n for n in regions if n not in backward and n not in handed_on and kind(maker(n)) in AGAIN}
+    inside = {n for n in regions if n not in backward and n not in handed_on and kind(maker(n)) in AGAIN and not draws(maker(n))}
 
     def price(node: fx.Node) -> float:
         if node in inside:

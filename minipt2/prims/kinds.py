@@ -87,6 +87,17 @@ def pure(node: fx.Node) -> bool:
     return not seeded and kind(node) not in ("random", "effect")
 
 
+def draws(node: fx.Node) -> bool:
+    """Whether ``node`` draws random numbers: attention is marked so, but draws for a dropout only."""
+    if not isinstance(node.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return kind(node) == "random"
+    places = {a.name: i for i, a in enumerate(node.target._schema.arguments)}
+    if "dropout_p" not in places:
+        return True
+    place = places["dropout_p"]
+    return bool(node.args[place] if place < len(node.args) else node.kwargs.get("dropout_p", 0.0))
+
+
 def drop_dead(graph: fx.Graph) -> None:
     """Remove what nobody reads, and nothing that eager would notice: the generator advances, and what checks values raises."""
     for node in reversed(list(graph.nodes)):

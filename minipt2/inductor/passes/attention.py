@@ -2,21 +2,22 @@
 
 Runs on the captured graph, before the backward is traced, so that the backward is the fused one too.
 Before ``softmax((q @ k.transpose(-2, -1)) / 8 + mask, -1) @ v``; after ``scaled_dot_product_attention(q, k, v, mask, scale=1/8)``.
-Upstream: ``torch._inductor.fx_passes.fuse_attention``.
+A dropout of the weights goes along on a GPU: the operator draws it (other numbers than eager, as often; ``config.eager_random`` keeps those),
+and its backward draws the same again. Masks: ``attention_mask``. Upstream: ``torch._inductor.fx_passes.fuse_attention``.
 """
 from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import fx
 
+from ...config import config
 from ...prims.lazy import Graph
-from ...shapes.known import same
+from .attention_mask import Attention, expanded, mask_agrees, operands, value
 
 DEEPEST_HEAD = 32
 """On a CPU the fused backward computes the scores again: with gradients it wins only over heads of so many channels."""
@@ -37,39 +38,21 @@ _SPELLINGS: dict[str, tuple[Any, ...]] = {
 _KIND = {target: kind for kind, targets in _SPELLINGS.items() for target in targets}
 
 
-@dataclass
-class _Attention:
-    """What a chain of nodes from ``scores = q @ k_t`` to ``softmax @ v`` computes."""
-
-    q: fx.Node
-    k_t: fx.Node
-    v: fx.Node
-    first: fx.Node
-    last: fx.Node
-    scale: float = 1.0
-    bias: fx.Node | None = None
-    filled: fx.Node | None = None
-    """Where the scores are replaced by ``fill``; with ``negated``, where they are not."""
-    negated: bool = False
-    fill: float = 0.0
-    between: list[fx.Node] = field(default_factory=list)
-
-
 def fuse_attention(gm: fx.GraphModule) -> fx.GraphModule:
     """``gm`` with its written-out attentions fused; ``gm`` itself where there is none.
 
     Masks of attentions lie row-major then: for one that is expanded along its last dimension the operator would take its slow way.
     """
     found = [a for node in gm.graph.nodes if _kind(node) == "softmax" and (a := _match(node)) and _applies(a)]
-    expanded = [node for node in gm.graph.nodes if node.target is F.scaled_dot_product_attention and _expanded(_mask_of(node))]
-    if not found and not expanded:
+    spread = [node for node in gm.graph.nodes if node.target is F.scaled_dot_product_attention and expanded(_mask_of(node))]
+    if not found and not spread:
         return gm
     graph, copies = Graph(), {}
     output = graph.graph_copy(gm.graph, copies)
     graph.output(output)
     for attention in found:
         _rewrite(graph, attention, copies)
-    for node in expanded:
+    for node in spread:
         mask = copies[_mask_of(node)]
         with graph.inserting_before(copies[node]):
             copies[node].replace_input_with(mask, _call(graph, copies[node], "contiguous", (mask,), {}))
@@ -82,11 +65,6 @@ def _mask_of(node: fx.Node) -> Any:
     return node.args[3] if len(node.args) > 3 else node.kwargs.get("attn_mask")
 
 
-def _expanded(mask: Any) -> bool:
-    """Whether neighbours in ``mask``'s rows are one element."""
-    return isinstance(mask, fx.Node) and not same(_value(mask).shape[-1], 1) and same(_value(mask).stride()[-1], 0)
-
-
 # ------------------------------------------------------------------ recognising
 def _kind(node: Any) -> str | None:
     if not isinstance(node, fx.Node) or node.op not in ("call_function", "call_method"):
@@ -94,15 +72,18 @@ def _kind(node: Any) -> str | None:
     return _KIND.get(node.target)
 
 
-def _match(softmax: fx.Node) -> _Attention | None:
+def _match(softmax: fx.Node) -> Attention | None:
     if not _over_last(softmax) or (last := _reader(softmax)) is None:
         return None
-    weights = softmax
-    if _kind(last) == "cast":
+    weights, after, drop = softmax, [], 0.0
+    while _kind(last) == "cast" or _kind(last) == "dropout" and not drop:
+        if _kind(last) == "dropout" and not (drop := _chance(last)) or last.args[:1] != (weights,):
+            return None
+        after.append(last)
         weights, last = last, _reader(last)
     if _kind(last) != "matmul" or last.args[0] is not weights or last.args[1] is weights:
         return None
-    made = _Attention(softmax, softmax, last.args[1], softmax, last)
+    made = Attention(softmax, softmax, last.args[1], softmax, last, drop=drop, after=after)
     node = softmax.args[0]
     while node is not None and _kind(node) != "matmul":
         made.between.append(node)
@@ -113,18 +94,30 @@ def _match(softmax: fx.Node) -> _Attention | None:
     return made
 
 
+def _chance(dropout: fx.Node) -> float:
+    """By which ``dropout`` drops an element; 0 where it is none that the operator knows."""
+    given = _drops(dropout)
+    known = type(given["p"]) is float and 0 < given["p"] < 1 and given["training"] is True and given["inplace"] is False
+    return given["p"] if known else 0.0
+
+
+def _drops(dropout: fx.Node) -> dict[str, Any]:
+    """Its arguments behind the first one."""
+    return {"p": 0.5, "training": True, "inplace": False} | dict(zip(("p", "training", "inplace"), dropout.args[1:])) | dropout.kwargs
+
+
 def _over_last(softmax: fx.Node) -> bool:
     dim = softmax.args[1] if len(softmax.args) > 1 else softmax.kwargs.get("dim")
-    return dim in (-1, _value(softmax).ndim - 1)
+    return dim in (-1, value(softmax).ndim - 1)
 
 
-def _step(node: fx.Node, made: _Attention) -> fx.Node | None:
+def _step(node: fx.Node, made: Attention) -> fx.Node | None:
     """The operand of ``node`` that leads to the scores; what the node does to them is noted. None: not attention as known here."""
     if len(_readers(node)) != 1:
         return None
     kind, masked = _kind(node), made.bias is not None or made.filled is not None
     if kind == "cast":
-        return node.args[0] if _value(node).dtype == torch.float32 else None
+        return node.args[0] if value(node).dtype == torch.float32 else None
     if kind in ("mul", "div") and len(node.args) == 2 and not node.kwargs:
         return _scaling(node, kind, made)
     if masked or node.kwargs:
@@ -143,7 +136,7 @@ def _step(node: fx.Node, made: _Attention) -> fx.Node | None:
     return scores if known and isinstance(scores, fx.Node) else None
 
 
-def _scaling(node: fx.Node, kind: str, made: _Attention) -> fx.Node | None:
+def _scaling(node: fx.Node, kind: str, made: Attention) -> fx.Node | None:
     a, b = node.args
     if isinstance(b, fx.Node) and kind == "mul":
         a, b = b, a
@@ -153,7 +146,7 @@ def _scaling(node: fx.Node, kind: str, made: _Attention) -> fx.Node | None:
     return a
 
 
-def _adding(node: fx.Node, made: _Attention) -> fx.Node | None:
+def _adding(node: fx.Node, made: Attention) -> fx.Node | None:
     """Of two operands the scores are the one that only the sum reads and that a matmul leads to."""
     for scores, bias in (node.args, node.args[::-1]):
         if isinstance(scores, fx.Node) and isinstance(bias, fx.Node) and _kind(scores) in ("matmul", "mul", "div", "cast"):
@@ -164,7 +157,7 @@ def _adding(node: fx.Node, made: _Attention) -> fx.Node | None:
 
 def _readers(node: fx.Node) -> list[fx.Node]:
     """Users of ``node``, but for those that only gave it back: a dropout that drops nothing, a cast to the dtype it has."""
-    return [user for user in node.users if user.users or _kind(user) not in ("dropout", "cast")]
+    return [user for user in node.users if user.users or _kind(user) not in ("dropout", "cast") or _kind(user) == "dropout" and _drops(user)["inplace"]]
 
 
 def _reader(node: fx.Node) -> fx.Node | None:
@@ -172,18 +165,14 @@ def _reader(node: fx.Node) -> fx.Node | None:
     return readers[0] if len(readers) == 1 else None
 
 
-def _value(node: fx.Node) -> torch.Tensor:
-    return node.meta["val"]
-
-
 # ------------------------------------------------------------------ whether it may be, and pays
-def _applies(a: _Attention) -> bool:
+def _applies(a: Attention) -> bool:
     if not all(isinstance(n, fx.Node) for n in (a.q, a.k_t, a.v)):
         return False
-    return _plain_region(a) and _shapes_agree(a) and _scaled_before_masked(a) and _mask_agrees(a) and _pays(a)
+    return _plain_region(a) and _shapes_agree(a) and _scaled_before_masked(a) and mask_agrees(a) and _pays(a)
 
 
-def _plain_region(a: _Attention) -> bool:
+def _plain_region(a: Attention) -> bool:
     """Whether q, k, v and the mask are at the end what they were where they were read, and the modes too."""
     node = a.first
     while node is not a.last:
@@ -203,17 +192,17 @@ def _acts(node: fx.Node) -> bool:
 _IN_PLACE = {getattr(operator, name) for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul".split()}
 
 
-def _shapes_agree(a: _Attention) -> bool:
-    q, k_t, v = _value(a.q), _value(a.k_t), _value(a.v)
+def _shapes_agree(a: Attention) -> bool:
+    q, k_t, v = value(a.q), value(a.k_t), value(a.v)
     if q.ndim not in (3, 4) or not q.ndim == k_t.ndim == v.ndim or not q.dtype == k_t.dtype == v.dtype or not q.dtype.is_floating_point:
         return False
-    if q.dtype == torch.float64 or not q.device == k_t.device == v.device or _value(a.last).dtype != q.dtype:
+    if q.dtype == torch.float64 or not q.device == k_t.device == v.device or value(a.last).dtype != q.dtype:
         return False
     batch = tuple(q.shape[:-2])
     return tuple(k_t.shape[:-2]) == batch == tuple(v.shape[:-2]) and q.shape[-1] == v.shape[-1]
 
 
-def _scaled_before_masked(a: _Attention) -> bool:
+def _scaled_before_masked(a: Attention) -> bool:
     """Walking up from the softmax, masks come before scales (a scaled mask would be another mask)."""
     kinds = [_kind(n) for n in a.between]
     masks = [i for i, kind in enumerate(kinds) if kind in ("add", "fill", "where")]
@@ -221,27 +210,15 @@ def _scaled_before_masked(a: _Attention) -> bool:
     return not masks or not scales or masks[0] < scales[0]
 
 
-def _mask_agrees(a: _Attention) -> bool:
-    mask = _masking(a)
-    if mask is None:
-        return True
-    value, scores = _value(mask), _value(a.first)
-    if value.requires_grad or value.device != scores.device or value.dtype != (_value(a.q).dtype if a.bias is not None else torch.bool):
-        return False
-    if not 2 <= value.ndim <= scores.ndim:
-        return False
-    if a.bias is not None and _value(a.last).requires_grad:
-        return False  # in rows of biases like -1e30 the operator's backward loses the sum of the exponentials: gradients n times too large
-    return all(m == 1 or m == s for m, s in zip(reversed(value.shape), reversed(scores.shape)))
-
-
-def _pays(a: _Attention) -> bool:
-    value = _value(a.q)
-    return value.device.type != "cpu" or not _value(a.last).requires_grad or value.shape[-1] <= DEEPEST_HEAD
+def _pays(a: Attention) -> bool:
+    q = value(a.q)
+    if a.drop and (config.eager_random or q.device.type == "cpu"):
+        return False  # eager's numbers are wanted, or the operator would compute all scores as well
+    return q.device.type != "cpu" or not a.trains or q.shape[-1] <= DEEPEST_HEAD
 
 
 # ------------------------------------------------------------------ rewriting
-def _rewrite(graph: fx.Graph, a: _Attention, copies: dict[fx.Node, fx.Node]) -> None:
+def _rewrite(graph: fx.Graph, a: Attention, copies: dict[fx.Node, fx.Node]) -> None:
     last = copies[a.last]
     with graph.inserting_before(last):
         result = _fused(lambda target, *args, **kwargs: _call(graph, last, target, args, kwargs), a, copies)
@@ -252,13 +229,10 @@ def _rewrite(graph: fx.Graph, a: _Attention, copies: dict[fx.Node, fx.Node]) -> 
         graph.erase_node(copies[node])
 
 
-def _up_to(a: _Attention) -> Iterator[fx.Node]:
+def _up_to(a: Attention) -> Iterator[fx.Node]:
     """The chain from the reader of the softmax back to the first product."""
-    weights = a.last.args[0]
-    while _kind(weights) == "cast":
-        yield weights
-        weights = weights.args[0]
-    yield weights
+    yield from reversed(a.after)
+    yield a.after[0].args[0] if a.after else a.last.args[0]
     yield from a.between
     yield a.first
 
@@ -269,42 +243,14 @@ def _call(graph: fx.Graph, like: fx.Node, target: Any, args: tuple, kwargs: dict
     return node
 
 
-def _fused(call: Callable[..., fx.Node], a: _Attention, copies: dict[fx.Node, fx.Node]) -> fx.Node:
-    q, k, v = copies[a.q], call("transpose", copies[a.k_t], -2, -1), copies[a.v]
-    mask, unseen, instead = _mask(call, a, copies)
-    if _value(a.q).ndim == 3:
+def _fused(call: Callable[..., fx.Node], a: Attention, copies: dict[fx.Node, fx.Node]) -> fx.Node:
+    made, flat = operands(call, a, copies), value(a.q).ndim == 3
+    q, k, v, mask = made.q, made.k, made.v, made.mask
+    if flat:
         q, k, v = (call("unsqueeze", x, 1) for x in (q, k, v))
-        if mask is not None and _value(_masking(a)).ndim == 3:
+        if mask is not None and value(a.mask).ndim == 3:
             mask = call("unsqueeze", mask, 1)
-    result = call(F.scaled_dot_product_attention, q, k, v, mask, scale=a.scale)
-    if _value(a.q).ndim == 3:
+    result = call(F.scaled_dot_product_attention, q, k, v, mask, a.drop, made.causal, scale=a.scale)
+    if flat:
         result = call("squeeze", result, 1)
-    return result if unseen is None else call(torch.where, unseen, instead, result)
-
-
-def _masking(a: _Attention) -> fx.Node | None:
-    return a.bias if a.bias is not None else a.filled
-
-
-def _undefined(call: Callable[..., fx.Node], a: _Attention, unseen: fx.Node, copies: dict[fx.Node, fx.Node]) -> Any:
-    """NaN; with gradients in a form that gives NaN to the values' too, as eager does for the values of every head that has such a query."""
-    if not _value(a.v).requires_grad:
-        return math.nan
-    heads = call("any", unseen, dim=-2, keepdim=True) if _value(a.filled).ndim > 1 else unseen
-    factor = call("type_as", call(torch.where, heads, math.nan, 0.0), copies[a.v])
-    return call(torch.mul, call("mean", copies[a.v], -2, keepdim=True), factor)
-
-
-def _mask(call: Callable[..., fx.Node], a: _Attention, copies: dict[fx.Node, fx.Node]) -> tuple[Any, Any, Any]:
-    """The operator's mask; which queries see no key, and what softmax gives them (the operator gives 0): the mean of the values where
-    the scores are replaced by one number, NaN where that is -inf."""
-    if a.filled is not None:
-        hidden = copies[a.filled]
-        kept = call(torch.logical_not, hidden)
-        mask, hidden = (hidden, kept) if a.negated else (kept, hidden)
-        unseen = call("all", hidden, dim=-1, keepdim=True)
-        return mask, unseen, _undefined(call, a, unseen, copies) if a.fill == -math.inf else call("mean", copies[a.v], -2, keepdim=True)
-    if a.bias is None:
-        return None, None, None
-    mask = call("contiguous", copies[a.bias]) if _expanded(a.bias) else copies[a.bias]
-    return mask, call("all", call(torch.eq, mask, -math.inf), dim=-1, keepdim=True), math.nan
+    return result if made.unseen is None else call(torch.where, made.unseen, made.instead, result)

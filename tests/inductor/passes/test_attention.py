@@ -41,7 +41,7 @@ def check(fn, *args, expected=1):
     if leaves:
         weight = torch.randn_like(want)
         for a, b in zip(torch.autograd.grad((got * weight).sum(), leaves), torch.autograd.grad((want * weight).sum(), leaves)):
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 SPELLINGS = {
@@ -66,7 +66,13 @@ MASKS = {
     "nothing seen": lambda s: s.masked_fill(~PADDED, -INF),
     "where": lambda s: torch.where(CAUSAL, s, -INF),
     "where, the other way": lambda s: torch.where(~PADDED, torch.finfo(torch.float32).min, s),
+    "filled, known": lambda s: s.masked_fill(torch.triu(torch.ones(12, 12, dtype=torch.bool), 2), -INF),
+    "causal, known": lambda s: s.masked_fill(torch.ones(12, 12).tril() == 0, -INF),
     "added": lambda s: s + torch.zeros(12, 12).masked_fill(~CAUSAL, -INF),
+    "added, known": lambda s: s + torch.triu(torch.full((12, 12), -INF), diagonal=1),
+    "added, a slope": lambda s: s + torch.arange(-11.0, 1)[None] * 30,
+    "added, far away": lambda s: s + (torch.arange(-11.0, 1)[None] - 100),
+    "added, one query": lambda s: s + torch.zeros(2, 1, 1, 12).masked_fill(torch.arange(12) > 7, -1e30),
     "added, nothing seen": lambda s: s + torch.zeros(2, 1, 1, 12).masked_fill(~PADDED, -INF),
     "added, finite": lambda s: torch.zeros(2, 1, 1, 12).masked_fill(~PADDED, torch.finfo(torch.float32).min) + s,
 }
@@ -79,8 +85,112 @@ def test_masks(name, scaled):
         scores = q @ k.mT / 3.0 if scaled else q @ k.mT
         return torch.softmax(MASKS[name](scores), dim=-1) @ v
     check(fn, *heads(2, 3, 12, 8))
-    if "nothing" not in name:  # gradients of NaN
-        check(fn, *heads(2, 3, 12, 8, grad=True), expected="added" not in name)
+    check(fn, *heads(2, 3, 12, 8, grad=True))
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 1, 5), (2, 1, 1, 5), (1, 5), (2, 2, 5, 5)])
+@pytest.mark.parametrize("number", [-INF, torch.finfo(torch.float32).min, -1e30, -1e7])
+def test_gradients_of_a_bias_that_hides_all(shape, number):
+    """A query that sees no key gets NaN, or for finite numbers the mean of the values: the scores vanish in the sum, their gradients do not."""
+    def attend(q, k, v, bias):
+        return torch.softmax(q @ k.transpose(-2, -1) / 2 + bias, -1) @ v
+
+    bias = torch.zeros(shape)
+    bias[-1:] = number
+    bias[0, ..., 1] = number
+    found = []
+    for run in (attend, minipt2.compile(attend)):
+        q, k, v = heads(2, 2, 5, 8, grad=True)
+        out = run(q, k, v, bias)
+        (out * torch.arange(8)).sum().backward()
+        found.append((out.detach(), q.grad, k.grad, v.grad))
+    if number == -1e7:  # float32 rounds the scores to whole numbers there
+        args = [t.detach().double().requires_grad_() for t in heads(2, 2, 5, 8)]
+        out = attend(*args, bias.double())
+        exact = (out, *torch.autograd.grad((out * torch.arange(8)).sum(), args))
+        for got, own, true in zip(found[1], found[0], exact):
+            assert (got - true).norm() <= 3 * (own - true).norm() + 1e-5
+    else:
+        torch.testing.assert_close(found[1], found[0], equal_nan=True, rtol=1e-5, atol=2e-5)
+    q, k, v = heads(2, 2, 5, 8, grad=True)
+    assert fused(attend, q, k, v, bias) == (shape[-2] == 1)  # of queries that are masked each in their way not all gradients can be had
+
+
+def test_half_scores_and_a_float_bias():
+    """As under autocast: the sum is float32; float16 holds no -1e30."""
+    def attend(q, k, v, bias):
+        return torch.softmax(q @ k.mT + bias, -1).to(q.dtype) @ v
+
+    for dtype in (torch.bfloat16, torch.float16):
+        for bias in (torch.randn(2, 1, 12, 12), torch.zeros(2, 1, 1, 12).masked_fill(~PADDED, torch.finfo(torch.float32).min),
+                     torch.zeros(12, 12).masked_fill(~CAUSAL, -INF), torch.randn(12, 12) - 300):
+            q, k, v = (x.to(dtype) for x in heads(2, 3, 12, 8))
+            assert fused(attend, q, k, v, bias) == 1
+            want, got = attend(q, k, v, bias), minipt2.compile(attend)(q, k, v, bias)
+            exact = attend(q.double(), k.double(), v.double(), bias.double())
+            assert got.dtype == dtype and (got - exact).abs().max() <= 3 * (want - exact).abs().max()
+
+
+def test_known_causal_masks_are_no_masks():
+    for name in ("causal, known", "added, known"):
+        calls = []
+
+        def backend(gm, example_inputs):
+            calls.extend(n for n in fuse_attention(gm).graph.nodes if n.target is F.scaled_dot_product_attention)
+            return gm.forward
+        minipt2.reset()
+        minipt2.compile(lambda q, k, v: torch.softmax(MASKS[name](q @ k.mT), -1) @ v, backend=backend)(*heads(2, 3, 12, 8))
+        assert calls[0].args[3:] == (None, 0.0, True)
+
+
+# ------------------------------------------------------------------ what only a GPU does
+def with_dropout(q, k, v):
+    return F.dropout(torch.softmax(q @ k.mT, -1), 0.25, training=True) @ v
+
+
+DROPPED = {
+    "plain": (with_dropout, 0),
+    "cast before": (lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1, dtype=torch.float32).to(q.dtype), p=0.25) @ v, 0),
+    "cast behind": (lambda q, k, v: F.dropout((q @ k.mT).softmax(-1), 0.25, True).type_as(q) @ v, 0),
+    "hidden": (lambda q, k, v: F.dropout((q @ k.mT).masked_fill(q.sum(-1, keepdim=True) > 0, -1e9).softmax(-1), 0.25) @ v, 1),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_dropped_weights_on_a_gpu(name):
+    """Of tensors without data: there is no GPU here, and a CPU's kernel drops nothing."""
+    fn, changed = DROPPED[name]
+    found = []
+
+    def backend(gm, example_inputs):
+        made = fuse_attention(gm)
+        found.extend(n for n in made.graph.nodes if n.target is F.scaled_dot_product_attention)
+        found.append(sum(n.target is F.dropout for n in made.graph.nodes))
+        return gm.forward
+    q, k, v = (torch.empty(2, 3, 12, 8, device="meta", requires_grad=True) for _ in range(3))
+    minipt2.compile(fn, backend=backend)(q, k, v)
+    call, drops = found
+    assert call.args[4] == 0.25 and drops == 0 and (call.args[0].target is torch.where) == bool(changed)
+
+
+@pytest.mark.parametrize("how", ["eager's numbers", "twice", "changed in place", "always"])
+def test_dropouts_left_alone(how):
+    fn = {
+        "eager's numbers": with_dropout,
+        "twice": lambda q, k, v: F.dropout(F.dropout(torch.softmax(q @ k.mT, -1), 0.25), 0.25) @ v,
+        "changed in place": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 0.25, inplace=True) @ v,
+        "always": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 1.0) @ v,
+    }[how]
+    q, k, v = (torch.empty(2, 3, 12, 8, device="meta", requires_grad=True) for _ in range(3))
+    with minipt2.config.patch(eager_random=how == "eager's numbers"):
+        assert fused(fn, q, k, v) == 0
+
+
+def test_a_bias_that_learns_on_a_gpu():
+    """The operator gives it a gradient."""
+    bias = torch.empty(3, 12, 12, device="meta", requires_grad=True)
+    q, k, v = (torch.empty(2, 3, 12, 8, device="meta", requires_grad=True) for _ in range(3))
+    assert fused(lambda q, k, v, bias: torch.softmax(q @ k.mT + bias[None], -1) @ v, q, k, v, bias) == 1
 
 
 def test_one_head():
@@ -106,6 +216,11 @@ def writes_between(q, k, v):
     return torch.softmax(scores, -1) @ v
 
 
+def drop_all_in_place(weights):
+    F.dropout(weights, 1.0, training=True, inplace=True)
+    return weights
+
+
 OTHERS = {
     "weights are used": returns_weights,
     "a write in between": writes_between,
@@ -115,6 +230,7 @@ OTHERS = {
     "a fill that leaves something": lambda q, k, v: torch.softmax((q @ k.mT).masked_fill(~CAUSAL, -3.0), -1) @ v,
     "float64": lambda q, k, v: torch.softmax(q.double() @ k.mT.double(), -1) @ v.double(),
     "a dropout that drops": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 1.0, training=True) @ v,
+    "one that drops in place": lambda q, k, v: drop_all_in_place(torch.softmax(q @ k.mT, -1)) @ v,
 }
 
 
