@@ -6,7 +6,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from minipt2.bench import gpu, worker, zoo
+from minipt2.bench import bandwidth, gpu, worker, zoo
 from minipt2.bench.__main__ import parse
 
 
@@ -97,3 +97,16 @@ def test_what_is_not_compiled_in_time_is_missing_from_its_row(run):
 def test_peak_memory_beside_the_peers():
     prepared = {"m train default bf16 minipt2": {"peak_mib": 90.0}, "m train default bf16 torch.compile": {"peak_mib": 100.0}, "m infer default bf16 minipt2": {}}
     assert gpu.summary([], prepared)["peak memory of a training step over the peer's"] == {"m train default bf16": 0.9}
+
+
+def test_first_calls_with_empty_and_with_full_caches(run):
+    table, wanted = run()
+    found, = table.first_calls(wanted)
+    assert 0 < found["minipt2 warm s"] < found["minipt2 cold s"]
+
+
+def test_bandwidth_counts_operands_and_results_once():
+    row, = bandwidth.measure(torch.device("cpu"), 1 << 16, "add_layer_norm1024_bf16")
+    assert row["MB"] == round((4 * (1 << 16) + 2 * 2048) / 1e6, 1) and row["us"] > 0 and row["percent of a copy"] > 0
+    names = [name for name, *_ in bandwidth.cases(torch.device("cpu"), 1 << 16)]
+    assert len(set(names)) == len(names) and {"softmax65536", "softmax65536_bf16"} <= set(names)

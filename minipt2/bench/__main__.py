@@ -5,6 +5,7 @@
     python -m minipt2.bench --device cuda --amp --mode reduce-overhead --peer torch.compile
     python -m minipt2.bench --device cuda --amp --kernels --models gpt2    bandwidth and floor of each kernel of a step
     python -m minipt2.bench --table out --device cuda --peer torch.compile --float32       every mode, phase and model on a GPU, from one command
+    python -m minipt2.bench --bandwidth --device cuda --json out.json                      loops of 256 MB and more beside a copy
     python -m minipt2.bench --demo                                a CNN and a transformer, quick
     python -m minipt2.bench --models gpt2 --memory-budget         memory against time, a table and a plot
     python -m minipt2.bench --dynamic                             sizes that vary: versions, agreement, what symbolic sizes cost
@@ -25,7 +26,7 @@ from rich.table import Table
 
 from .. import api, models
 from ..report import measure
-from . import budget, dynamic, gpu, kernels, zoo
+from . import bandwidth, budget, dynamic, gpu, kernels, zoo
 from .runner import Row, run
 
 
@@ -48,6 +49,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
                         help="instead: the curve of memory against time over options={'memory_budget': ...}, drawn into FILE")
     parser.add_argument("--dynamic", action="store_true", help="instead: random sizes, compilations counted, dynamic beside static code; on one thread of a CPU")
     parser.add_argument("--kernels", action="store_true", help="instead: what each kernel of a step on a GPU reaches, beside the floor of its bytes")
+    parser.add_argument("--bandwidth", action="store_true", help="instead: kernels of 256 MB and more, each compiled alone, beside a copy")
     parser.add_argument("--demo", action="store_true", help="resnet18 and gpt2, few rounds")
     gpu.parse_more(parser)
     args = parser.parse_args(argv)
@@ -84,6 +86,8 @@ def main(argv: list[str] | None = None) -> int:
     console = Console()
     if args.table:
         return gpu.main(args, console, machine())
+    if args.bandwidth:
+        return bandwidth.main(args, console, machine())
     if args.kernels:
         return kernels.main(args, console, machine())
     if args.memory_budget:

@@ -31,6 +31,8 @@ from . import zoo
 PEER = "torch.compile"
 CORES = 4
 """That a compiling process and its helpers share."""
+FIRST_LIMIT = 200.0
+"""Seconds for one first step."""
 LOAD_LIMIT = 100.0
 """Seconds in which a process must have its contenders ready, or end."""
 
@@ -124,9 +126,9 @@ class Run:
         for name, value in (("prepared", self.prepared), ("rows", self.rows)):
             (self.folder / f"{name}.json").write_text(json.dumps(value, indent=1))
 
-    def start(self, case: Case, job: dict[str, Any], slot: int = 0, width: int = 0) -> Child:
-        """A worker in a session of its own, on ``width`` cores (0: all of them)."""
-        cache = self.folder / "cache"
+    def start(self, case: Case, job: dict[str, Any], slot: int = 0, width: int = 0, cache: Path | None = None) -> Child:
+        """A worker in a session of its own, on ``width`` cores (0: all of them); ``cache``: a folder for what it compiles."""
+        cache = cache or self.folder / "cache"
         env = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", MINIPT2_CACHE_DIR=str(cache / "minipt2"),
                    TORCHINDUCTOR_CACHE_DIR=str(cache / "inductor"), TRITON_CACHE_DIR=str(cache / "triton"), TORCHINDUCTOR_COMPILE_THREADS=str(width or CORES))
         env.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -193,6 +195,26 @@ class Run:
             name, _, other = who.partition(" ")
             return "first_s" in self.prepared.get(f"{Case(case.model, case.phase, other or case.mode, case.amp, ()).name} {name}", {})
         return Case(case.model, case.phase, case.mode, case.amp, tuple(who for who in case.contenders if done(who)))
+
+    def first_calls(self, wanted: Iterable[Case]) -> list[dict[str, Any]]:
+        """Seconds of the first step in a process that finds empty caches, and in the next one, for each contender: cases side by side, each
+        on cores of its own, contenders and processes of a case one after another."""
+        wanted, cores = list(wanted), len(os.sched_getaffinity(0))
+        width = max(cores // max(len(wanted), 1), 1)
+
+        def one(slot: int, case: Case) -> dict[str, Any]:
+            found = _head(case)
+            for who in case.contenders:
+                cache = self.folder / "first" / f"{case.name} {who}"
+                for which in ("cold", "warm"):
+                    child = self.start(case, case.job("prepare", self.args, who=who), slot * width, width, cache)
+                    said = _within(child, time.monotonic() + FIRST_LIMIT, "prepared")
+                    child.stop()
+                    found[f"{who} {which} s"] = said and said["first_s"]
+                    self.say(f"{case.name} {who}, {which}: {said['first_s'] if said else child.why()}")
+            return found
+        with ThreadPoolExecutor(len(wanted) or 1) as pool:
+            return list(pool.map(one, range(len(wanted)), wanted))
 
     # ------------------------------------------------------------ timing
     def time(self, wanted: Iterable[Case]) -> None:
@@ -286,9 +308,13 @@ def main(args: argparse.Namespace, console: Console, machine: dict[str, Any]) ->
     run.prepare(wanted)
     run.time(wanted)
     run.keep()
+    asked = {tuple(name.rpartition(".")[::2]) for name in args.cold.split(",") if name}
+    cold = run.first_calls(Case(c.model, c.phase, c.mode, c.amp, tuple(w for w in c.contenders if " " not in w)) for c in wanted
+                           if (c.model, c.phase) in asked and c.mode == "default" and c.amp)
     told = summary(run.rows, run.prepared)
     settings = {k: getattr(args, k) for k in ("device", "size", "rounds")}
-    (run.folder / "table.json").write_text(json.dumps({"machine": machine, **settings, "summary": told, "rows": run.rows, "prepared": run.prepared}, indent=1))
+    kept = {"machine": machine, **settings, "summary": told, "rows": run.rows, "first calls": cold, "prepared": run.prepared}
+    (run.folder / "table.json").write_text(json.dumps(kept, indent=1))
     show(run.rows, console)
     console.print_json(json.dumps(told))
     return 1 if told["disagree"] or told["without figures"] else 0
@@ -300,6 +326,7 @@ def parse_more(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--table", metavar="FOLDER", help=f"instead: all rows of a GPU from one command, into FOLDER; models: {', '.join(zoo.NAMES)}, timm:NAME")
     group.add_argument("--modes", default="default,reduce-overhead,max-autotune", help="comma list (default: all three)")
     group.add_argument("--float32", action="store_true", help="training in float32 too, beside eager")
+    group.add_argument("--cold", default="", metavar="CASES", help="first calls with empty and with full caches of these too: gpt2.train,resnet18.infer")
     group.add_argument("--slots", type=int, default=0, help="processes that compile at a time (default: cores less 4)")
     group.add_argument("--loaders", type=int, default=8, help="processes that load from the caches at a time (default: 8)")
     group.add_argument("--prepare-limit", type=float, default=1200, help="seconds for compiling (default: 1200)")
