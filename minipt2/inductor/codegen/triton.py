@@ -195,7 +195,9 @@ class Writer(Body):
         self.reduces = [i for i in plan.instrs if i.op == "reduce"]
         self.online = {} if self.persistent or not plan.inner or stays_near(self.most) else online(plan)
         self.walks: dict[tuple[str, Any], list[int]] = {}
-        self.walk = 0
+        self.walk, self.in_held = 0, False
+        self.held: list[dict[int, str]] = [{} for _ in range(blocks.held)]
+        """What stays of each piece in registers, by value."""
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
 
@@ -259,6 +261,8 @@ class Writer(Body):
 
     def cached(self, load: Instr) -> str:
         """What is read again on the next walk over a row is kept, what was read for the last time goes first."""
+        if self.in_held:
+            return ""
         seen = self.walks.get(load.args[:2], [self.walk])
         if self.walk < seen[-1]:
             return ', eviction_policy="evict_last"'
@@ -284,13 +288,14 @@ class Writer(Body):
             merged = any(isinstance(acc, Welford) for acc in accs)
             if merged:
                 self.line("steps = 0.0")
-            with self.loop():
-                if merged:
-                    self.line("steps += 1.0")
-                for i, acc, parts in zip(reduces, accs, names):
-                    self.compute([i.args[1].id])
-                    self.line(*acc.update(parts, self._element(i), "rmask" if self.axes["r"].masked else ""))
-                self._store_all(stores)
+            for piece in (*map(self.staying, range(self.blocks.held)), self.loop()):
+                with piece:
+                    if merged:
+                        self.line("steps += 1.0")
+                    for i, acc, parts in zip(reduces, accs, names):
+                        self.compute([i.args[1].id])
+                        self.line(*acc.update(parts, self._element(i), "rmask" if self.axes["r"].masked else ""))
+                    self._store_all(stores)
             for i, parts in zip(reduces, names):
                 self.finish(i, parts)
 
@@ -312,11 +317,24 @@ class Writer(Body):
             self.axis(r, "start")
             yield
 
+    @contextmanager
+    def staying(self, k: int) -> Iterator[None]:
+        """Around the statements for the k-th piece, of which what was loaded is in scope on later walks too."""
+        r = self.axes["r"]
+        self.axes["r"] = whole = replace(r, vars=[(r.vars[0][0], r.block)])
+        self.axis(whole, str(k * r.block))
+        self.scopes.append(self.held[k])
+        self.in_held = True
+        yield
+        self.in_held = False
+        kept = {id: name for id, name in self.scopes.pop().items() if self.by_id[id].op == "load"}
+        self.held[k], self.axes["r"] = kept, r
+
     def steps(self, end: str) -> str:
         """Where the pieces begin; with ``stages``, pieces to come are read ahead into shared memory (softmax
         over 65536, on an H200: slower than without; ``max-autotune`` tries)."""
-        ahead = self.blocks.stages
-        return f"range(0, {end}, RBLOCK)" if ahead == 1 else f"tl.range(0, {end}, RBLOCK, num_stages={ahead})"
+        begin, ahead = self.blocks.held * self.blocks.r, self.blocks.stages
+        return f"range({begin}, {end}, RBLOCK)" if ahead == 1 else f"tl.range({begin}, {end}, RBLOCK, num_stages={ahead})"
 
     def _element(self, i: Instr) -> str:
         return cast(self.part(i.args[1]), self.dtype(i.args[1]), i.dtype)

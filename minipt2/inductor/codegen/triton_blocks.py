@@ -65,6 +65,8 @@ class Blocks:
     warps: int = 4
     split: int = 1
     stages: int = 1
+    held: int = 0
+    """Pieces of a row walked more than once that stay in registers, the first ones."""
 
     def persistent(self, plan: Plan) -> bool:
         """Whether a row fits in one step."""
