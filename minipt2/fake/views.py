@@ -223,7 +223,7 @@ def _unfold(x: _Look, dim: int, size: Any, step: int) -> _Look:
 
 
 # -- not views, but refused symbols all the same ----------------------------------------------------------------------
-def _to_copy(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
+def _copied(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) -> FakeTensor:
     x = args[0]
     if kwargs.get("layout") not in (None, torch.strided):
         raise Irregular
@@ -254,6 +254,6 @@ def _pixel_shuffle(mode: FakeMode, func: OpOverload, args: tuple, kwargs: dict) 
 
 
 VIEWS[aten.pixel_shuffle.default] = VIEWS[aten.pixel_unshuffle.default] = _pixel_shuffle
-VIEWS[aten._to_copy.default] = _to_copy
+VIEWS[aten._to_copy.default] = VIEWS[aten.clone.default] = _copied
 VIEWS[aten.constant_pad_nd.default] = _constant_pad
 
