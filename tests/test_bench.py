@@ -1,4 +1,7 @@
 """The bench's command line: a table that can be read at 80 columns, and its complaints."""
+import json
+import os
+
 import pytest
 import torch
 from rich.console import Console
@@ -96,3 +99,23 @@ def test_rows_of_sizes_that_vary(fresh, monkeypatch):
     shown = console.export_text()
     assert all(word in shown for word in ("actor_critic", "12 tokens", "failed"))
     assert "12 tokens over a growing cache" in dynamic.summary([row, text, failed])
+
+
+def test_interrupted_rows_of_sizes_that_vary_are_kept(monkeypatch, tmp_path, capsys):
+    """Each is printed and in the file before the next one begins; all stand in the same columns."""
+    file, seen = tmp_path / "rows.json", []
+
+    def fake(name, phase, varies, dims, count, **settings):
+        seen.append(len(json.loads(file.read_text())["rows"]) if seen else 0)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        if len(seen) == 2:
+            raise RuntimeError("no")
+        return dynamic.Row(name, phase, varies, count, 2, 1e-6, 1.25, 1.5)
+    monkeypatch.setattr(dynamic, "run", fake)
+    assert main(["--dynamic", "--models", "mobilenetv2,bert", "--size", "small", "--json", str(file)]) == 130
+    shown = capsys.readouterr().out.splitlines()
+    first, second = (next(line for line in shown if line.startswith("mobilenetv2") and word in line) for word in ("1.250", "failed"))
+    assert seen == [0, 1, 2] and [row["error"] for row in json.loads(file.read_text())["rows"]] == ["", "RuntimeError: no"]
+    assert first.index("batch") == second.index("image") and sum("what varies" in line for line in shown) == 1
+    assert any("interrupted after 2 of 7 rows" in line for line in shown) and os.listdir(tmp_path) == ["rows.json"]

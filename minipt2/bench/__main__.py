@@ -13,10 +13,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import platform
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import Any, Iterator
 
 import torch
 from rich import box
@@ -102,21 +105,49 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{row.model} {row.phase} failed: {row.error}")
     print(summary(rows, args, pinned))
     if args.json:
-        with open(args.json, "w") as file:
-            settings = {k: getattr(args, k) for k in ("device", "amp", "mode", "size", "rounds", "threads")}
-            json.dump({"machine": machine(), **settings, "pinned": pinned, "rows": [r.as_dict() for r in rows]}, file, indent=1)
+        settings = {k: getattr(args, k) for k in ("device", "amp", "mode", "size", "rounds", "threads")}
+        write(args.json, {"machine": machine(), **settings, "pinned": pinned, "rows": [r.as_dict() for r in rows]})
     return 1 if any(row.error for row in rows) else 0
 
 
 def show_dynamic(args: argparse.Namespace, console: Console) -> int:
+    """Rows are printed, and kept in ``--json``, as they come: the table of all models takes long, and may be interrupted."""
     measure.pin_malloc()
-    rows, found, text, failures = dynamic.main(args, lambda line: print(line, file=sys.stderr, flush=True))
-    show(found, console)
-    print(*failures, text, sep="\n")
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"machine": machine(), "size": args.size, "rounds": args.rounds, "rows": rows}, file, indent=1)
-    return 1 if failures else 0
+    settings = {"machine": machine(), "size": args.size, "rounds": args.rounds}
+    rows: list[dynamic.Row] = []
+    cases = list(dynamic.cases(args))
+    try:
+        for k, (what, measured) in enumerate(cases, 1):
+            with busy(f"{what} ({k} of {len(cases)})"):
+                rows.append(measured())
+            show(dynamic.table(rows[-1:], head=k == 1), console)
+            if args.json:
+                write(args.json, {**settings, "rows": [asdict(row) for row in rows]})
+    except KeyboardInterrupt:
+        print(f"interrupted after {len(rows)} of {len(cases)} rows")
+    failures = [f"{row.model} {row.phase} failed: {row.error}" for row in rows if row.error]
+    print(*failures, dynamic.summary(rows), sep="\n")
+    return 130 if len(rows) < len(cases) else 1 if failures else 0
+
+
+def write(path: str, found: dict[str, Any]) -> None:
+    """``found`` as JSON at ``path``, where there is always a whole file."""
+    beside = f"{path}.{os.getpid()}"
+    with open(beside, "w") as file:
+        json.dump(found, file, indent=1)
+    os.replace(beside, path)
+
+
+@contextlib.contextmanager
+def busy(text: str) -> Iterator[None]:
+    """A spinner on a terminal's stderr while something is measured, elsewhere a line."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    if not console.is_terminal:
+        print(text, file=sys.stderr, flush=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task(text, total=None)
+        yield
 
 
 def measure_all(args: argparse.Namespace) -> list[Row]:

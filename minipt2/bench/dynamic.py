@@ -13,8 +13,9 @@ import random
 import resource
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import Any, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Iterator
 
 import torch
 from rich import box
@@ -162,21 +163,17 @@ def _cpu_seconds() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
-def measure_all(args: argparse.Namespace, tell: Callable[[str], None]) -> list[Row]:
-    """A row for each model, phase and kind of size, then the decoder's; one that fails says why, and the others go on."""
-    torch.set_num_threads(1)
-    rows = []
+def cases(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Row]]]:
+    """What is measured, and how: a row for each model, phase and kind of size, then the decoder's. One that fails says why, and the others go on."""
     for name in args.names:
         for phase in args.phases:
             for plan in plans(name):
-                tell(f"{name} {phase}: {plan[0]}")
-                rows.append(_attempt(Row(name, phase, plan[0]), lambda: run(name, phase, *plan, size=args.size, rounds=args.rounds)))
-    tell("decoder")
-    rows.append(_attempt(Row("decoder", "infer", "cache"), lambda: run_decoder(args.size, max(1, args.rounds // 3))))
-    return rows
+                yield f"{name} {phase}: {plan[0]}", partial(_attempt, Row(name, phase, plan[0]), partial(run, name, phase, *plan, size=args.size, rounds=args.rounds))
+    yield "decoder", partial(_attempt, Row("decoder", "infer", "cache"), partial(run_decoder, args.size, max(1, args.rounds // 3)))
 
 
 def _attempt(row: Row, measured: Callable[[], Row]) -> Row:
+    torch.set_num_threads(1)
     try:
         return measured()
     except Exception as error:
@@ -184,10 +181,15 @@ def _attempt(row: Row, measured: Callable[[], Row]) -> Row:
         return row
 
 
-def table(rows: list[Row]) -> Table:
-    out = Table(title="sizes that vary", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0)
-    for head in ("model", "phase", "what varies", "calls", "ver-\nsions", "max\nerror", "run,\n/static", "compile,\n/static", "run,\neager/"):
-        out.add_column(head, justify="left" if head in ("model", "phase", "what varies") else "right", no_wrap=True)
+HEADS = ("model", "phase", "what varies", "calls", "ver-\nsions", "max\nerror", "run,\n/static", "compile,\n/static", "run,\neager/")
+LEAST = (max(map(len, models.NAMES)), len("phase"), len("cache, 256 tokens"), 5, 5, 6, 7, 8, 6)
+"""Widths of columns: tables of one row each stand below each other as one."""
+
+
+def table(rows: list[Row], head: bool = True) -> Table:
+    out = Table(title="sizes that vary" if head else None, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=0, show_header=head)
+    for title, width in zip(HEADS, LEAST):
+        out.add_column(title, justify="left" if title in HEADS[:3] else "right", no_wrap=True, min_width=width)
     for row in rows:
         cells = [row.model, row.phase, row.varies]
         if row.error:
@@ -212,9 +214,3 @@ def summary(rows: list[Row]) -> str:
             lines.append(f"{row.calls} tokens over a growing cache: {row.run_ratio:.2f} times as fast as eager, {row.versions} versions, "
                          f"{row.first_s:.1f} s for the first text with compiling")
     return "\n".join([*lines, "1 thread, float32, process CPU time; compiling: CPU time with the C compiler's"])
-
-
-def main(args: argparse.Namespace, tell: Callable[[str], None]) -> tuple[list[dict[str, Any]], Table, str, list[str]]:
-    """Rows as dicts, the table, the summary, and what failed."""
-    rows = measure_all(args, tell)
-    return [asdict(row) for row in rows], table(rows), summary(rows), [f"{r.model} {r.phase} failed: {r.error}" for r in rows if r.error]
