@@ -67,6 +67,8 @@ def test_a_row_from_workers_of_its_own(run):
     row, = table.rows
     assert row["agrees"] == {"eager": True, "minipt2": True} and row["over"]["eager"] > 0 and row["kernels"] and not row["failed"]
     assert json.loads((table.folder / "rows.json").read_text()) == table.rows
+    line = gpu.flat(row)
+    assert line["agrees"] == "eager, minipt2" and line["over eager"] > 0 and all(isinstance(v, (str, int, float, list)) for v in line.values())
     told = gpu.summary(table.rows, table.prepared)
     assert told["speed"]["default, bf16 autocast, infer, over eager"]["models"] == 1 and not told["disagree"]
 
@@ -81,11 +83,12 @@ def test_a_crash_costs_one_contender_its_figure(run, monkeypatch):
         for case in cases:
             child = gpu.Child(case, None, None, [{"event": "loading", "who": "torch.compile"}])
             child.why = lambda: "exit -6 at loading torch.compile"
-            yield child, None if "torch.compile" in case.contenders else {"event": "row", "ms": {"minipt2": 1.0}, "over": {}, "agrees": {}, "failed": {}}
+            yield child, None if "torch.compile" in case.contenders else {
+                "event": "row", "ms": {"minipt2": 1.0}, "over": {}, "agrees": {}, "failed": {}, "far": {}, "eager_far": [0.0], "kernels": 1, "breaks": 0, "fallbacks": 0}
     monkeypatch.setattr(table, "_batch", batch)
     table.time(wanted)
     assert batches == [[("minipt2", "torch.compile")], [("minipt2",), ("torch.compile",)]]
-    assert [("error" in r) for r in table.rows] == [True, False, True]
+    assert [("error" in r) for r in table.rows] == [True, False, True] == ["error" in gpu.flat(r) for r in table.rows]
 
 
 def test_what_is_not_compiled_in_time_is_missing_from_its_row(run):
@@ -95,7 +98,8 @@ def test_what_is_not_compiled_in_time_is_missing_from_its_row(run):
 
 
 def test_peak_memory_beside_the_peers():
-    prepared = {"m train default bf16 minipt2": {"peak_mib": 90.0}, "m train default bf16 torch.compile": {"peak_mib": 100.0}, "m infer default bf16 minipt2": {}}
+    prepared = {"m train default bf16 minipt2": {"peak_mib": 90.0}, "m train default bf16 torch.compile": {"peak_mib": 100.0},
+                "m infer default bf16 minipt2": {}}
     assert gpu.summary([], prepared)["peak memory of a training step over the peer's"] == {"m train default bf16": 0.9}
 
 

@@ -285,19 +285,26 @@ def summary(rows: list[dict[str, Any]], prepared: dict[str, dict[str, Any]]) -> 
             "peak memory of a training step over the peer's": memory}
 
 
+def flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as a line of a table, for people and for pages."""
+    found = {k: row[k] for k in ("model", "phase", "mode", "kind")}
+    if "error" in row:
+        return found | {"error": row["error"]}
+    found |= {f"{who} ms": round(ms, 3) for who, ms in row["ms"].items()} | {f"over {who}": round(ratio, 3) for who, ratio in row["over"].items()}
+    far = {f"{who} from float64": [float(f"{v:.2g}") for v in values] for who, values in row["far"].items()} | {
+        "eager from float64": [float(f"{v:.2g}") for v in row["eager_far"]]}
+    told = {"agrees": ", ".join(who for who, good in row["agrees"].items() if good)} | {f"{who} failed": why for who, why in row["failed"].items()}
+    return found | told | far | {k: row[k] for k in ("kernels", "breaks", "fallbacks")}
+
+
 def show(rows: list[dict[str, Any]], console: Console) -> None:
     out = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for head in ("model", "phase", "mode", "kind", "eager ms", "minipt2 ms", "peer ms", "over eager", "over peer", "over default", "agrees"):
+    heads = ["model", "phase", "mode", "kind", "eager ms", "minipt2 ms", f"{PEER} ms", "over eager", f"over {PEER}", "over minipt2 default", "agrees", "error"]
+    for head in heads:
         out.add_column(head, no_wrap=True)
-
-    def number(value: float | None) -> str:
-        return "" if value is None else f"{value:.3f}"
-    for row in rows:
-        ms, over = row.get("ms", {}), row.get("over", {})
-        out.add_row(row["model"], row["phase"], row["mode"], row["kind"], number(ms.get("eager")), number(ms.get("minipt2")), number(ms.get(PEER)),
-                    number(over.get("eager")), number(over.get(PEER)), number(over.get("minipt2 default")),
-                    row["error"][:40] if "error" in row else "yes" if row["agrees"].get("minipt2") else "NO")
-    console.width = max(console.width, 150)
+    for row in map(flat, rows):
+        out.add_row(*(str(row.get(head, ""))[:60] for head in heads))
+    console.width = max(console.width, 200)
     console.print(out)
 
 
@@ -313,7 +320,8 @@ def main(args: argparse.Namespace, console: Console, machine: dict[str, Any]) ->
                            if (c.model, c.phase) in asked and c.mode == "default" and c.amp)
     told = summary(run.rows, run.prepared)
     settings = {k: getattr(args, k) for k in ("device", "size", "rounds")}
-    kept = {"machine": machine, **settings, "summary": told, "rows": run.rows, "first calls": cold, "prepared": run.prepared}
+    kept = {"machine": machine, **settings, "summary": told, "rows": [flat(row) for row in run.rows], "first calls": cold,
+            "compiled side by side": run.prepared}
     (run.folder / "table.json").write_text(json.dumps(kept, indent=1))
     show(run.rows, console)
     console.print_json(json.dumps(told))
