@@ -34,16 +34,21 @@ _TOP = """
 #ifdef __AVX512F__
 #define LANES 16
 #define ROWS 12
-#elif defined(__AVX__)
+#define WIDE 2 /* panels of a tile: 12 loads of a number of the image serve 24 multiplications; with one panel loads are what takes the time */
+#define DEPTH 256 /* terms summed before the next panels: 2 x 16 x 256 floats stay in the first cache */
+#else
+#ifdef __AVX__
 #define LANES 8
-#define ROWS 6
 #else
 #define LANES 4
+#endif
 #define ROWS 6
+#define WIDE 1
+#define DEPTH 384
 #endif
 #define PANEL 16
+#define THIRD (ROWS / 3)
 #define VECTORS (PANEL / LANES)
-#define DEPTH 384 /* terms summed before the next panel: 16 x 384 floats stay in the first cache */
 #define BLOCK 192 /* rows of one block: with 384 terms each they stay in the second cache */
 #define MOST_TAPS 16
 #define EACH_BLOCK 48 /* rows of a block of a depthwise convolution: the pointers of 9 taps stay in the first cache */
@@ -71,12 +76,15 @@ typedef int32_t bits __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 _TILE = """
 typedef struct { const float *bias, *other; int relu; } ending; /* what is done to a tile when its last terms are summed */
 
-ALWAYS void begun(const int rows, const int vectors, vec acc[ROWS][VECTORS], const float *o, int64_t stride, int first) {
+ALWAYS void begun(const int rows, const int vectors, vec acc[ROWS][WIDE * VECTORS], const float *o, int64_t stride, int first) {
   UNROLL for (int i = 0; i < rows; i++)
-    UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = first ? (vec){0} : *(const vec *)(o + i * stride + v * LANES);
+    UNROLL for (int v = 0; v < vectors; v++) {
+      if (first) __builtin_prefetch(o + i * stride + v * LANES, 1); /* to be here when it is written */
+      acc[i][v] = first ? (vec){0} : *(const vec *)(o + i * stride + v * LANES);
+    }
 }
 
-ALWAYS void ended(const int rows, const int vectors, vec acc[ROWS][VECTORS], float *o, int64_t stride, const ending *end) {
+ALWAYS void ended(const int rows, const int vectors, vec acc[ROWS][WIDE * VECTORS], float *o, int64_t stride, const ending *end) {
   if (end && end->bias)
     UNROLL for (int i = 0; i < rows; i++)
       UNROLL for (int v = 0; v < vectors; v++) acc[i][v] += *(const vec *)(end->bias + v * LANES);
@@ -90,17 +98,17 @@ ALWAYS void ended(const int rows, const int vectors, vec acc[ROWS][VECTORS], flo
     UNROLL for (int v = 0; v < vectors; v++) *(vec *)(o + i * stride + v * LANES) = acc[i][v];
 }
 
-/* o[i][0..16) (+)= the sum over taps t and channels q of at[i][t][q] * b[t][q][0..16), for a few rows i */
-ALWAYS void tile(const int rows, const int vectors, int taps, int64_t channels, const float *const *at, const float *b, float *o, int64_t stride,
-                 int first, const ending *end) {
-  vec acc[ROWS][VECTORS];
+/* o[i][0..vectors * LANES) (+)= the sum over taps t and channels q of at[i][t][q] * b[t][q][0..PANEL), for a few rows i; the next panel is ``apart`` */
+ALWAYS void tile(const int rows, const int vectors, int taps, int64_t channels, const float *const *at, const float *b, int64_t apart, float *o,
+                 int64_t stride, int first, const ending *end) {
+  vec acc[ROWS][WIDE * VECTORS];
   begun(rows, vectors, acc, o, stride, first);
   for (int t = 0; t < taps; t++) {
     const float *a[ROWS];
     UNROLL for (int i = 0; i < rows; i++) a[i] = at[i * taps + t];
     for (int64_t q = 0; q < channels; q++, b += PANEL) {
-      vec column[VECTORS];
-      UNROLL for (int v = 0; v < vectors; v++) column[v] = *(const vec *)(b + v * LANES);
+      vec column[WIDE * VECTORS];
+      UNROLL for (int v = 0; v < vectors; v++) column[v] = *(const vec *)(b + v / VECTORS * apart + v % VECTORS * LANES);
       UNROLL for (int i = 0; i < rows; i++) {
         const vec row = a[i][q] - (vec){0};
         UNROLL for (int v = 0; v < vectors; v++) acc[i][v] = MULTIPLY_ADD(row, column[v], acc[i][v]);
@@ -112,7 +120,7 @@ ALWAYS void tile(const int rows, const int vectors, int taps, int64_t channels, 
 
 /* o[i][c] (+)= the sum over taps t of at[i][t][skip + c] * b[t][c], for c in 0..16 and ROWS rows i */
 static void each_tile(int taps, const float *const *at, int64_t skip, const float *b, float *o, int64_t stride, int first, const ending *end) {
-  vec acc[ROWS][VECTORS];
+  vec acc[ROWS][WIDE * VECTORS];
   begun(ROWS, VECTORS, acc, o, stride, first);
   for (int t = 0; t < taps; t++, b += PANEL) {
     vec column[VECTORS];
@@ -125,10 +133,31 @@ static void each_tile(int taps, const float *const *at, int64_t skip, const floa
   ended(ROWS, VECTORS, acc, o, stride, end);
 }
 
-#define CASE(K, R, V) case K: tile(R, V, taps, channels, at, b, o, stride, first, end); break
-static void tiles(int few, int narrow, int taps, int64_t channels, const float *const *at, const float *b, float *o, int64_t stride, int first,
-                  const ending *end) {
-  switch (2 * few + narrow) { CASE(0, ROWS, VECTORS); CASE(1, ROWS, (VECTORS + 1) / 2); CASE(2, ROWS / 2, VECTORS); CASE(3, ROWS / 2, (VECTORS + 1) / 2); }
+#define TILE(R, V) tile(R, V, taps, channels, at, b, apart, o, stride, first, end)
+/* all columns of some panels, for a whole number of thirds of ROWS */
+static void whole_tile(int rows, int panels, int taps, int64_t channels, const float *const *at, const float *b, int64_t apart, float *o,
+                       int64_t stride, int first, const ending *end) {
+  switch (rows / THIRD * WIDE + panels - 1) {
+    case WIDE: TILE(THIRD, VECTORS); break;
+    case 2 * WIDE: TILE(2 * THIRD, VECTORS); break;
+    case 3 * WIDE: TILE(ROWS, VECTORS); break;
+#if WIDE > 1
+    case WIDE + 1: TILE(THIRD, WIDE * VECTORS); break;
+    case 2 * WIDE + 1: TILE(2 * THIRD, WIDE * VECTORS); break;
+    case 3 * WIDE + 1: TILE(ROWS, WIDE * VECTORS);
+#endif
+  }
+}
+
+static void part_of_tile(int few, int narrow, int taps, int64_t channels, const float *const *at, const float *b, float *o, int64_t stride, int first,
+                         const ending *end) {
+  const int64_t apart = 0;
+  switch (2 * few + narrow) {
+    case 0: TILE(ROWS, VECTORS); break;
+    case 1: TILE(ROWS, (VECTORS + 1) / 2); break;
+    case 2: TILE(ROWS / 2, VECTORS); break;
+    case 3: TILE(ROWS / 2, (VECTORS + 1) / 2);
+  }
 }
 """
 
@@ -201,25 +230,30 @@ static void edge(const product *p, int rows, int columns, int taps, int64_t chan
     gathered(near, pointers, at, skip, ROWS * taps, columns);
     each_tile(taps, pointers, 0, b, mine, PANEL, first, end ? &here : 0);
   } else
-    tiles(rows <= ROWS / 2, columns <= PANEL / 2, taps, channels, at, b, mine, PANEL, first, end ? &here : 0);
+    part_of_tile(rows <= ROWS / 2, columns <= PANEL / 2, taps, channels, at, b, mine, PANEL, first, end ? &here : 0);
   if (end && p->g->activation > 1) activated(p, rows, mine, PANEL);
   copied(p->out + start, stride, mine, PANEL, rows, columns);
 }
 
-/* a tile of rows from ``r`` and of panel ``j``, whose weights begin at ``b`` */
-ALWAYS void tile_at(const product *p, int64_t r, int64_t to, int64_t j, int taps, int64_t channels, const float *const *at, int64_t skip, const float *b,
-                    int first, int last) {
+/* a tile of rows from ``r`` and of ``panels`` from ``j``, whose weights begin at ``b``, those of the next panel ``apart`` from them */
+ALWAYS void tile_at(const product *p, int64_t r, int64_t to, int64_t j, int panels, int taps, int64_t channels, const float *const *at, int64_t skip,
+                    const float *b, int64_t apart, int first, int last) {
   const geometry *g = p->g;
-  const int columns = (int)(g->columns - j * PANEL < PANEL ? g->columns - j * PANEL : PANEL), rows = (int)(to - r < ROWS ? to - r : ROWS);
-  const int64_t start = r * g->out_stride + j * PANEL;
+  const int64_t left = g->columns - j * PANEL, start = r * g->out_stride + j * PANEL;
+  const int rows = (int)(to - r < ROWS ? to - r : ROWS);
   const ending all = {p->bias ? p->bias + j * PANEL : 0, p->other ? p->other + start : 0, g->activation == 1}, *end = last ? &all : 0;
-  if (columns < PANEL || rows < ROWS) {
-    edge(p, rows, columns, taps, channels, at, skip, b, start, first, end);
+  if (left < panels * PANEL || rows % THIRD || (g->depthwise && rows < ROWS)) {
+    for (int k = 0; k < panels; k++) {
+      const ending one = {all.bias ? all.bias + k * PANEL : 0, all.other ? all.other + k * PANEL : 0, all.relu};
+      const int columns = (int)(left - k * PANEL < PANEL ? left - k * PANEL : PANEL);
+      edge(p, rows, columns, taps, channels, at, skip, b + k * apart, start + k * PANEL, first, last ? &one : 0);
+    }
     return;
   }
   if (g->depthwise) each_tile(taps, at, skip, b, p->out + start, g->out_stride, first, end);
-  else tiles(0, 0, taps, channels, at, b, p->out + start, g->out_stride, first, end);
-  if (last && g->activation > 1) activated(p, ROWS, p->out + start, g->out_stride);
+  else whole_tile(rows, panels, taps, channels, at, b, apart, p->out + start, g->out_stride, first, end);
+  if (last && g->activation > 1)
+    for (int k = 0; k < panels; k++) activated(p, rows, p->out + start + k * PANEL, g->out_stride);
 }
 
 /* all of rows [from, to) and panels [p0, p1) of the result */
@@ -236,9 +270,12 @@ static void block(const product *p, int64_t from, int64_t to, int64_t p0, int64_
       const int64_t channels = g->channels - skip < piece ? g->channels - skip : piece;
       const int last = t0 + taps == all && skip + channels == g->channels;
       places(p, from, to, t0, taps, skip, at, zeros);
-      for (int64_t j = p0; j < p1; j++)
+      for (int64_t j = p0; j < p1; j += WIDE) {
+        const int panels = p1 - j < WIDE ? (int)(p1 - j) : WIDE;
+        const float *b = p->weight + (j * depth + t0 * g->channels + skip) * PANEL;
         for (int64_t r = from; r < to; r += ROWS)
-          tile_at(p, r, to, j, taps, channels, at + (r - from) * taps, 0, p->weight + (j * depth + t0 * g->channels + skip) * PANEL, first, last);
+          tile_at(p, r, to, j, panels, taps, channels, at + (r - from) * taps, 0, b, depth * PANEL, first, last);
+      }
     }
 }
 
@@ -255,7 +292,7 @@ static void each_block(const product *p, int64_t from, int64_t to, int64_t p0, i
         places(p, begin, stop, t0, taps, j0 * PANEL, at, zeros);
         for (int64_t r = begin; r < stop; r += ROWS)
           for (int64_t j = j0; j < p1 && j < j0 + piece; j++)
-            tile_at(p, r, stop, j, taps, 1, at + (r - begin) * taps, (j - j0) * PANEL, p->weight + (j * all + t0) * PANEL, t0 == 0, t0 + taps == all);
+            tile_at(p, r, stop, j, 1, taps, 1, at + (r - begin) * taps, (j - j0) * PANEL, p->weight + (j * all + t0) * PANEL, 0, t0 == 0, t0 + taps == all);
       }
   }
 }
