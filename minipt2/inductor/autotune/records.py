@@ -37,7 +37,7 @@ def label(c: Any) -> str:
     """A configuration in a few words."""
     if not isinstance(c, Blocks):
         return str(c)
-    return f"{c.x}" + f"×{c.y}" * bool(c.y) + f" rows of {c.r}" * bool(c.r) + f", {c.warps} warps" + f", {c.stages} stages" * (c.stages > 1)
+    return f"{c.x}" + f"×{c.y}" * bool(c.y) + f"×{c.z}" * bool(c.z) + f" rows of {c.r}" * bool(c.r) + f", {c.warps} warps" + f", {c.stages} stages" * (c.stages > 1)
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

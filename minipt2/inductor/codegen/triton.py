@@ -30,6 +30,7 @@ from .triton_ops import STORAGE, cast
 from .triton_reduce import Accumulator, Online, Welford, accumulator
 from .triton_rewalk import online, walks
 from .triton_template import TemplateWriter, template_plan
+from .triton_tiles import sides, walked_across
 from .triton_values import Axis, Body
 
 
@@ -168,20 +169,6 @@ def title(step: Kernel, taken: set[str]) -> str:
     return name
 
 
-def walked_across(plan: Plan) -> str | None:
-    """An outer loop along which some operand is contiguous while it jumps along the innermost one (a transpose)."""
-    if plan.inner or len(plan.outer) < 2 or plan.outer[-1][1] < 16:
-        return None
-    last = plan.outer[-1][0]
-    sizes = dict(plan.outer)
-    for i in plan.instrs:
-        if i.op in ("load", "store") and abs(i.args[1].stride(last)) > 1:
-            for v, n in plan.outer[:-1]:
-                if abs(i.args[1].stride(v)) == 1 and sizes[v] >= 16:
-                    return v
-    return None
-
-
 class Writer(Body):
     """The statements of a kernel's function. ``work``: bytes of its pieces of workspace, of ``work_types``. ``spans``: for each dimension
     of its grid, the loops that it covers and how many of their iterations a program takes."""
@@ -219,25 +206,40 @@ class Writer(Body):
                     Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent, ragged=shared)]
         if not blocks.y:
             return [Axis("x", plan.outer, blocks.x)]
-        across = walked_across(self.most)
-        rest = [d for d in plan.outer[:-1] if d[0] != across] + [d for d in plan.outer[:-1] if d[0] == across]
-        return [Axis("y", rest, blocks.y, "[:, None]"), Axis("x", plan.outer[-1:], blocks.x, "[None, :]")]
+        z, y, x = sides(plan, walked_across(self.most), deep=blocks.z > 0)
+        if not blocks.z:
+            return [Axis("y", y, blocks.y, "[:, None]"), Axis("x", x, blocks.x, "[None, :]")]
+        return [Axis("z", z, blocks.z, "[:, None, None]"), Axis("y", y, blocks.y, "[None, :, None]"), Axis("x", x, blocks.x, "[None, None, :]")]
 
     def write(self) -> "Writer":
         self.constants()
         spread = [a for a in self.axes.values() if a.name != "r"]
         sizes = dict(self.most.outer)
-        counts = {a.name: -(-prod(sizes[v] for v, _ in a.vars) // a.block) for a in spread}
-        order = sorted(spread, key=lambda a: -counts[a.name])  # the second dimension of a grid is short
-        self.grid = tuple([counts[a.name] for a in order] + [1])[:2]
-        self.spans = [([v for v, _ in a.vars], a.block) for a in order]
-        for k, a in enumerate(order):
-            self.axis(a, f"tl.program_id({k})" if counts[a.name] > 1 else "0")
+        self.counts = {a.name: -(-prod(sizes[v] for v, _ in a.vars) // a.block) for a in spread}
+        # z and y share a dimension of the grid
+        groups = [spread] if len(spread) == 1 else [spread[:-1], spread[-1:]]
+        programs = [prod(self.counts[a.name] for a in group) for group in groups]
+        order = sorted(range(len(groups)), key=lambda k: -programs[k])  # the second dimension of a grid is short
+        self.grid = tuple([programs[k] for k in order] + [1])[:2]
+        self.spans = [([v for a in groups[k] for v, _ in a.vars], prod(a.block for a in groups[k])) for k in order]
+        for dim, k in enumerate(order):
+            self._begin(groups[k], f"tl.program_id({dim})" if programs[k] > 1 else "0")
         if not self.plan.inner:
             self._store_all(self.stores)
         else:
             self._rows()
         return self
+
+    def _begin(self, group: Sequence[Axis], program: str) -> None:
+        """The elements of the axes that share a dimension of the grid, in which this is ``program``."""
+        *outer, last = group
+        if not outer or self.counts[outer[0].name] == 1 or self.counts[last.name] == 1:
+            for a in group:
+                self.axis(a, program if self.counts[a.name] > 1 else "0")
+            return
+        self.line(f"tile = {program}")
+        self.axis(outer[0], f"(tile // {self.counts[last.name]})")
+        self.axis(last, f"(tile % {self.counts[last.name]})")
 
     def _store_all(self, stores: Sequence[Instr]) -> None:
         for i in stores:

@@ -6,6 +6,9 @@ kernel        elements of a program                                        why
 pointwise     32 bytes a thread of the widest operand, 128 threads or so   two vector loads an operand in flight
               fewer where that leaves SMs without a program                small tensors are bound by latency
 transposing   256 bytes of the side that jumps, 32 of the other            measured: 96 % of a copy; 32 x 32: 90 %, half types 79 %
+              three sides where operands lie along three loops: 16 each    a sector of 32 bytes of a half type is used up
+              three, one of them a single iteration, where a remainder     16 bytes a load; no more than an eighth beyond the end
+              would hide vectors
 rows          a whole row up to ``PERSISTENT`` elements, read once         later stages find it in registers
               several short rows together, 1024 elements or more           a warp for a row of 64 would idle
               longer rows in pieces of 4096                                2 vector loads a thread in flight
@@ -22,7 +25,7 @@ Counted, not measured, where the table gives no figure; ``max-autotune`` searche
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ..hardware import Hw
@@ -30,6 +33,7 @@ from ..scheduler.affine import Index
 from ..scheduler.nodes import walk
 from ..sizes import hint
 from .c_openmp_plan import Plan
+from .triton_tiles import NARROW, hides_vectors, third_side
 
 PERSISTENT = 32768
 """Longest row that a program holds in registers; half of it where more than ``FEW_LOADS`` operands lie along the row."""
@@ -51,13 +55,15 @@ FAR = 8192
 """Pieces of a single row from which on it is worth twice as many programs."""
 MOST_CHANNELS = 512
 """Channels of a row that a tile takes; where vectors of a channel each are read, all of them, so that a tile lies in one piece."""
+SIDE = 16
+"""Elements along each side of a tile with three: 4096 in all."""
 MOST_Y = 65535
 """Most programs along the second axis of a grid."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """``x``, ``y``: pointwise elements of a program; ``r``: elements of a row at a time. ``split``: programs that share one row."""
+    """``x``, ``y``, ``z``: pointwise elements of a program; ``r``: elements of a row at a time. ``split``: programs that share one row."""
 
     x: int
     r: int = 0
@@ -67,6 +73,7 @@ class Blocks:
     stages: int = 1
     held: int = 0
     """Pieces of a row walked more than once that stay in registers, the first ones."""
+    z: int = 0
 
     def persistent(self, plan: Plan) -> bool:
         """Whether a row fits in one step."""
@@ -82,12 +89,13 @@ def power(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
-def choose(plan: Plan, hw: Hw, across: str | None = None) -> Blocks:
-    """Blocks for ``plan``; ``across``: the loop of a pointwise nest along which some operand is contiguous while the last one is not."""
+def choose(plan: Plan, hw: Hw, across: str | None = None, deep: bool = True) -> Blocks:
+    """Blocks for ``plan``; ``across``: the loop of a pointwise nest along which some operand is contiguous while the last one is not.
+    ``deep``: whether tiles may have three sides."""
     if plan.inner:
         return _columns(plan, hw) if plan.column else _rows(plan, hw)
     if across is not None:
-        return _tile(plan, across, hw)
+        return deep and _deep_tile(plan, across, hw) or _tile(plan, across, hw)
     return _channels(plan, hw) or _pointwise(plan, hw)
 
 
@@ -144,6 +152,20 @@ def _tile(plan: Plan, across: str, hw: Hw) -> Blocks:
         y //= 2
     x, y = min(x, power(plan.outer[-1][1])), min(y, power(dict(plan.outer)[across]))
     return Blocks(x, y=y, warps=min(max(x * y // 256, 1), 8) if y > 32 else 4)
+
+
+def _deep_tile(plan: Plan, across: str, hw: Hw) -> Blocks | None:
+    """A tile with three sides, where that is worth more than one with two."""
+    sizes = dict(plan.outer)
+    third = third_side(plan, across)
+    if third is not None:
+        x, y, z = (min(SIDE, power(n)) for n in (plan.outer[-1][1], sizes[across], sizes[third]))
+        return Blocks(x, y=y, z=z, warps=max(x * y * z // 512, 1))
+    if not hides_vectors(plan, across):
+        return None
+    flat, n = _tile(plan, across, hw), sizes[across]
+    reach = {y: -(-n // y) * y for y in (flat.y, flat.y // 2, flat.y // 4) if y >= NARROW}
+    return replace(flat, y=next((y for y, end in reach.items() if end <= n + n // 8), min(reach, key=reach.__getitem__)), z=1)
 
 
 def _rows(plan: Plan, hw: Hw) -> Blocks:

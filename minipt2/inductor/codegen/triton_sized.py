@@ -112,7 +112,7 @@ def variant(data: bytes, key: SizeClass, hw: dict[str, Any]) -> dict[str, Any]:
 def _variant(kept: Kept, key: SizeClass, hw: Hw) -> dict[str, Any]:
     plan = replace(kept.plan, wide=kept.plan.wide or key.wide)
     most = at(plan, key)
-    blocks = choose(most, hw, walked_across(most))
+    blocks = choose(most, hw, walked_across(most), deep=False)
     with undecided():
         made = bodies(plan, blocks, most)
     return dict(calls=[_call(kept, body, key, name) for body, name in zip(made, (kept.name, f"{kept.name}_rest"))],

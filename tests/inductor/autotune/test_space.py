@@ -22,6 +22,8 @@ pytest.importorskip("triton")
 KERNELS = {
     "pointwise": (lambda x: torch.relu(x) * 2 + 1, (16, 300)),
     "transpose": (lambda x: x.t().contiguous() + 1, (70, 90)),
+    "transposes of each image": (lambda x: x.mT + x, (3, 70, 70)),
+    "three ways": (lambda x: x + x.permute(1, 2, 0) + x.permute(2, 0, 1), (20, 20, 20)),
     "short rows": (lambda x: torch.softmax(x, -1), (60, 20)),
     "long rows": (lambda x: x - x.amax(-1, keepdim=True), (2, 5000)),
     "columns": (lambda x: x.sum(0), (200, 40)),
@@ -50,7 +52,7 @@ def test_candidates(fresh, name, hw):
         cs = candidates(plan, hw, across)
         assert cs[0] == choose(plan, hw, across) and 1 < len(cs) <= MOST and len(set(cs)) == len(cs)
         assert all(launchable(c, plan, hw) for c in cs[1:])
-        assert all(n & (n - 1) == 0 for c in cs for n in (c.x, max(c.y, 1), max(c.r, 1), c.warps))
+        assert all(n & (n - 1) == 0 for c in cs for n in (c.x, max(c.y, 1), max(c.z, 1), max(c.r, 1), c.warps))
 
 
 def run(plan, schedule, blocks):

@@ -103,6 +103,18 @@ def test_conversions():
 
 # ------------------------------------------------------------------ kernels
 A, V, B = torch.randn(70, 130), torch.randn(130), torch.randn(130, 70)
+
+
+def three_ways(u, v, w):
+    """Operands that are contiguous along three different loops."""
+    return P.add(P.add(u, P.permute(v, (2, 0, 1))), P.permute(w, (1, 2, 0)))
+
+
+def sliced(u, v, w):
+    """Of 64 elements that lie side by side 50 are read, along the middle loop."""
+    return P.add(P.add(v, w), P.convert(P.permute(P.slice(u, [0, 0, 0], [3, 33, 50], [1, 1, 1]), (0, 2, 1)), torch.float32))
+
+
 PROGRAMS = {
     "bias_relu": (lambda u, v: P.relu(P.add(u, P.broadcast_in_dim(v, u.shape, [1]))), A, V),
     "softmax": (softmax, A),
@@ -114,6 +126,8 @@ PROGRAMS = {
     "long_softmax": (softmax, torch.randn(140, 33000)),
     "interleaved": (lambda u, v: P.mul(u, P.reshape(P.broadcast_in_dim(v, [35, 2], [0]), [70])), torch.randn(4, 70)[0].contiguous(), torch.randn(35)),
     "transpose": (lambda u, v: P.add(P.permute(u, [1, 0]), v), A, B),
+    "three_ways": (three_ways, torch.randn(20, 33, 48), torch.randn(33, 48, 20), torch.randn(48, 20, 33)),
+    "sliced_transpose": (sliced, torch.randn(3, 33, 64).bfloat16(), torch.randn(3, 50, 33), torch.randn(3, 50, 33)),
     "argmax": (lambda u: P.argmax(u, 1, False), A),
     "cat": (lambda u, v: P.cat([P.relu(u), v], 0), A, torch.randn(3, 130)),
     "gather": (lambda u, i: P.index_select(u, 0, i), A, torch.tensor([3, 0, -1 + 70, 5])),
@@ -124,7 +138,7 @@ PROGRAMS = {
     "double": (lambda u: P.sum(P.mul(u, 0.1), [1]), A.double()),
     "constants": (lambda u: [P.all(P.eq(P.full([70, 130], 2.0, torch.float32, u.device), 2.0), [1]), P.sum(P.exp(P.full([70, 130], 1.0, torch.float32, u.device)), [1])], A),
 }
-SHOWN = ("bias_relu", "softmax", "layer_norm", "column_sum", "row_sum_shared", "statistics_shared", "long_softmax", "transpose", "argmax",
+SHOWN = ("bias_relu", "softmax", "layer_norm", "column_sum", "row_sum_shared", "statistics_shared", "long_softmax", "transpose", "three_ways", "sliced_transpose", "argmax",
          "cat", "gather", "scatter_add", "pad", "half")
 
 
