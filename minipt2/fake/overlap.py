@@ -4,11 +4,15 @@ Upstream: ``at::assert_no_partial_overlap`` and its kin (``aten/src/ATen/MemoryO
 """
 from __future__ import annotations
 
+from math import prod
 from typing import Any, Callable
 
 import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
+
+from ..prims.meta import is_dense
+from ..shapes.known import known
 
 _ELEMENTWISE = frozenset(f"aten::{name}_" for name in "eq ne lt le gt ge copy cumsum cumprod normal uniform random exponential cauchy log_normal geometric bernoulli renorm".split())
 _SCATTERING = frozenset(f"aten::{name}_" for name in "index_put _index_put_impl index_copy index_add index_reduce scatter scatter_add scatter_reduce put".split())
@@ -53,36 +57,37 @@ def _refuse_each(args: tuple, kwargs: dict) -> None:
 
 def refuse_writing_twice(written: Any) -> None:
     """Raise where elements of the fake tensor ``written`` plainly share memory: along an expanded dimension."""
-    shape = written.shape
-    if any(type(step) is int and step == 0 and type(n) is int and n > 1 for n, step in zip(shape, written.stride())) and 0 not in shape:
+    sizes = tuple(written.shape)
+    if any(type(step) is int and step == 0 and known(n > 1) for n, step in zip(sizes, written.stride())) and all(known(n > 0) for n in sizes):
         raise RuntimeError(_TWICE)
 
 
 def refuse_overlap(written: Any, others: Any, whole: bool = False) -> None:
     """Raise where the fake tensor ``written`` shares some of the memory of one of ``others``, and does not lie as that does (``whole``: or does).
 
-    Like eager it only judges tensors that fill their stretch of memory; sizes that are symbols are let pass.
+    Like eager it only judges tensors that fill their stretch of memory. Where that depends on sizes that vary, there is a guard.
     """
     stretch = _stretch(written)
     for other in tree_leaves(others) if stretch is not None else ():
         if not hasattr(other, "elem") or other is written and not whole or other.elem.untyped_storage()._cdata != written.elem.untyped_storage()._cdata:
             continue
         theirs = _stretch(other)
-        if theirs is None or theirs[0] >= stretch[1] or stretch[0] >= theirs[1]:
+        if theirs is None or not (_holds(theirs[0] < stretch[1]) and _holds(stretch[0] < theirs[1])):
             continue
-        if whole or theirs != stretch or other.stride() != written.stride():
+        pairs = (*zip(theirs, stretch), *zip(other.stride(), written.stride()))
+        if whole or other.dim() != written.dim() or any(_holds(a != b) for a, b in pairs):
             raise RuntimeError(_REFUSED)
 
 
-def _stretch(t: torch.Tensor) -> tuple[int, int] | None:
-    """First byte and end of the memory of a tensor without gaps; None for one with gaps, or of unknown or no size."""
-    shape, strides = tuple(t.shape), t.stride()
-    if not all(type(n) is int for n in (*shape, *strides, t.storage_offset())) or 0 in shape:
+def _holds(fact: Any) -> bool:
+    """Decides, but for sizes that depend on data: of them what follows."""
+    return known(fact) if isinstance(fact, torch.SymBool) and fact.node.hint is None else bool(fact)
+
+
+def _stretch(t: torch.Tensor) -> tuple[Any, Any] | None:
+    """First byte and end of the memory of a tensor without gaps; None for one with gaps, or that may be empty."""
+    sizes = tuple(t.shape)
+    if not all(known(n > 0) for n in sizes) or not is_dense(sizes, t.stride()):
         return None
-    expected = 1
-    for stride, n in sorted((s, n) for s, n in zip(strides, shape) if n != 1):
-        if stride != expected:
-            return None
-        expected *= n
     start = t.storage_offset() * t.element_size()
-    return start, start + expected * t.element_size()
+    return start, start + prod(sizes) * t.element_size()

@@ -7,6 +7,8 @@ import torch
 import minipt2
 from minipt2.fake import FakeMode
 
+from ..compare import assert_same
+
 WRITES = {
     "add_": lambda t, s, at: t.add_(s), "copy_": lambda t, s, at: t.copy_(s), "cumsum_": lambda t, s, at: t.cumsum_(0), "normal_": lambda t, s, at: t.normal_(),
     "zero_": lambda t, s, at: t.zero_(), "masked_fill_": lambda t, s, at: t.masked_fill_(at > 0, 1.0),
@@ -54,3 +56,35 @@ def test_a_compiled_program_raises_what_eager_raises(fresh):
     for run in (fn, minipt2.compile(fn, backend="aot_eager")):
         with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
             run(torch.randn(4))
+
+
+SIZED = {  # of a matrix of n x 4
+    "a row, n times": lambda x: (x[0].expand(x.shape[0], 4), x),
+    "a column, n times": lambda x: (x[:, :1].expand(x.shape[0], x.shape[0]), x[:, 1:2].expand(x.shape[0], x.shape[0])),
+    "shifted": lambda x: (x[1:], x[:-1]), "shifted by all but one": lambda x: (x[x.shape[0] - 1:], x[:1]), "the same": lambda x: (x[1:], x[1:]),
+    "transposed": lambda x: (x[:4], x[:4].t()), "halves": lambda x: (x[:2], x[2:4]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operands", SIZED)
+@pytest.mark.parametrize("write", ["add_", "copy_", "index_copy_"])
+def test_symbolic_sizes_are_refused_as_known_ones_are(operands, write, fresh):
+    """And where eager writes, so does one compilation for all sizes."""
+    def fn(x):
+        target, source = SIZED[operands](x)
+        if write == "index_copy_":
+            target.index_copy_(0, torch.arange(source.shape[0]), source)
+        else:
+            getattr(target, write)(source)
+        return x
+
+    compiled = minipt2.compile(fn, backend="aot_eager", dynamic=True)
+    for n in (6, 9, 5, 4):
+        x = torch.arange(4.0 * n).view(n, 4)
+        outcomes = []
+        for run in (fn, compiled):
+            try:
+                outcomes.append(run(x.clone()))
+            except RuntimeError as error:
+                outcomes.append(str(error).split(" Please")[0])
+        assert_same(*outcomes)

@@ -36,7 +36,7 @@ def worth_packing(problem: Problem) -> bool:
         address()
     except (CompilerNotFound, BackendError):
         return False
-    return _winner(_part(problem), torch.get_num_threads(), config.max_autotune) == OWN
+    return _winner(_part(problem), torch.get_num_threads(), config.max_autotune, str(config.cache_path())) == OWN
 
 
 def _part(problem: Problem) -> Problem:
@@ -49,7 +49,8 @@ def _part(problem: Problem) -> Problem:
 
 
 @functools.cache
-def _winner(problem: Problem, threads: int, thorough: bool) -> str:
+def _winner(problem: Problem, threads: int, thorough: bool, folder: str) -> str:
+    """``folder``: where the disk's memory is; another one has to find out by itself."""
     key = cache.digest("packed products", cache.toolchain_identity(), torch.__version__, source(), repr((problem, threads, thorough)))
     entry = cache.load_entry(key)
     if entry is None:
