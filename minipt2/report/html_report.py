@@ -26,7 +26,8 @@ PAGE_STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 100rem; padding: 1rem; color: #1c2430; background: #fff; }
 body.mp-dark { color: #e4e9f2; background: #10131a; }
 h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2rem; } a { color: inherit; }
-table { border-collapse: collapse; display: block; overflow-x: auto; max-width: 100%; } th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #8886; }
+.scrolls { overflow-x: auto; } table { border-collapse: collapse; }
+th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #8886; }
 td pre { margin: 0; white-space: pre-wrap; } nav a { margin-right: 1rem; }
 .mp-pane { content-visibility: auto; contain-intrinsic-size: auto 20rem; } /* thousands of lines are laid out when they are scrolled to */
 """
@@ -57,7 +58,7 @@ def _others(found: "Explanation") -> str:
     rows += [("compiled again", name, reason) for name, reason in found.recompiles]
     rows += [("eager kernel", r.function, text) for r in found.reports for text in r.eager_kernels]
     rows += [("warning", "", text) for text in found.warnings]
-    return _section("Also noticed", ("", "function", "what"), rows, "")
+    return _section("Also noticed", ("kind", "function", "what"), rows, "")
 
 
 def _seconds(found: "Explanation") -> str:
@@ -70,7 +71,8 @@ def _section(title: str, header: Iterable[str], rows: list[tuple], empty: str) -
         return f"<h2>{title}</h2><p>{empty}</p>" if empty else ""
     head = "".join(f'<th scope="col">{escape(h)}</th>' for h in header)
     body = "".join("<tr>" + "".join(f"<td><pre>{escape(c)}</pre></td>" for c in row) + "</tr>" for row in rows)
-    return f"<h2>{title}</h2><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return (f'<h2>{title}</h2><div class="scrolls" tabindex="0" role="region" aria-label="{title}"><table><thead>'
+            f"<tr>{head}</tr></thead><tbody>{body}</tbody></table></div>")
 
 
 def _graph(k: int, report: Any, stages: Stages, times: bool) -> str:

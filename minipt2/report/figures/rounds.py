@@ -1,6 +1,7 @@
 """Rounds of a paired measurement, one dot for each side: why a ratio needs an interval."""
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Callable
 
@@ -12,11 +13,14 @@ WIDTH, HEIGHT, EDGE = 760, 260, 40
 
 def rounds(sides: dict[str, Callable[[], object]], count: int = 30, name: str = "rounds",
            clock: measure.Clock = time.process_time) -> Figure:
-    """Time two callables in turns; ``data`` has the seconds of both and ``ratio``: median, low, high of the first over the second."""
+    """Time two callables in turns; ``data`` has the seconds of both and ``ratio``: median, low, high of the first over the second.
+
+    Disturbed rounds are drawn on the upper edge, so that the others can be told apart.
+    """
     timing = measure.interleave(sides, count, clock)
     (first, a), (second, b) = timing.items()
     ratio = measure.ratio(a.seconds, b.seconds)
-    highest = max(*a.seconds, *b.seconds)
+    highest = min(max(*a.seconds, *b.seconds), 2 * max(map(statistics.median, (a.seconds, b.seconds))))
     quotients = [x / y for x, y in zip(a.seconds, b.seconds)]
     states = [State(f"round {k + 1}: {first} {x * 1e6:.0f} µs, {second} {y * 1e6:.0f} µs, ratio {x / y:.2f}", {"now": [f"r{k}"]})
               for k, (x, y) in enumerate(zip(a.seconds, b.seconds))]
@@ -33,10 +37,11 @@ def _scatter(a: list[float], b: list[float], highest: float, first: str, second:
     step = (WIDTH - 2 * EDGE) / max(1, len(a) - 1)
 
     def dot(k: int, seconds: float, kind: str) -> str:
-        x, y = EDGE + k * step, HEIGHT - EDGE - seconds / highest * (HEIGHT - 2 * EDGE)
+        x, y = EDGE + k * step, HEIGHT - EDGE - min(seconds / highest, 1.0) * (HEIGHT - 2 * EDGE)
         return f'<circle class="dot {kind}" data-name="r{k}" data-goto="{k}" cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
     dots = [dot(k, s, "a") for k, s in enumerate(a)] + [dot(k, s, "b") for k, s in enumerate(b)]
     axis = (f'<path class="axis" fill="none" d="M{EDGE} {EDGE / 2} V{HEIGHT - EDGE} H{WIDTH - EDGE / 2}"/>'
-            f'<text x="4" y="14">{highest * 1e6:.0f} µs</text><text x="{WIDTH - 110}" y="{HEIGHT - 14}">round {len(a)}</text>')
+            f'<text x="4" y="14">{highest * 1e6:.0f} µs{" and more" * (max(*a, *b) > highest)}</text>'
+            f'<text x="{WIDTH - 110}" y="{HEIGHT - 14}">round {len(a)}</text>')
     return (f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="group" tabindex="0" aria-label="Scatter of {len(a)} rounds of {escape(first)} and '
             f'{escape(second)}; arrow keys walk through them">{axis}{"".join(dots)}</svg>')

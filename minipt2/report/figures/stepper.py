@@ -7,6 +7,7 @@ from typing import Any, Callable, Sequence
 
 from ... import api, trace
 from ...dynamo.bytecode import decode, listing
+from ...dynamo.resume import is_resume_code
 from ...dynamo.variables.base import Variable
 from ..text import node as node_text
 from .frame import Figure, Line, Pane, State
@@ -37,7 +38,7 @@ def stepper(fn: Callable[..., Any], args: Sequence[Any], name: str = "stepper") 
         c = numbers[code]
         op = decode(code)[at].op
         states.append(State(f"step {k + 1} of {len(seen)}: {op}" + f" in {code.co_qualname.rpartition('.')[2]}" * (len(codes) > 1),
-                            {"now": [f"i{c}.{at}", f"s{c}.{line}"], "later": [f"g{t}" for t in graph if t not in nodes]},
+                            {"now": [f"i{c}.{at}", f"s{_place(code)}.{line}"], "later": [f"g{t}" for t in graph if t not in nodes]},
                             {"stack": "\n".join(reversed(stack)) or "(empty)", "locals": "\n".join(local) or "(none)"}))
     panes = [Pane("source", _source(codes)), Pane("bytecode, one spelling for every CPython", _listing(codes, states)),
              Pane("stack before the step, top first", slot="stack"), Pane("locals", slot="locals"),
@@ -67,11 +68,16 @@ def _growth(graphs: list[list[str]]) -> list[str]:
     return last + [t for t in dict.fromkeys(t for g in graphs for t in g) if t not in last]
 
 
+def _place(code: CodeType) -> str:
+    """Where its function was written: what runs after a break has the place of the whole."""
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
 def _source(codes: list[CodeType]) -> list[Line]:
     lines = []
-    for c, code in enumerate(codes):
+    for place, code in {_place(code): code for code in reversed(codes)}.items():
         text, first = inspect.getsourcelines(code)
-        lines += [Line(t.rstrip("\n"), f"s{c}.{first + k}") for k, t in enumerate(text)]
+        lines[:0] = [Line(t.rstrip("\n"), f"s{place}.{first + k}") for k, t in enumerate(text)]
     return lines
 
 
@@ -81,7 +87,7 @@ def _listing(codes: list[CodeType], states: list[State]) -> list[Line]:
         first.setdefault(state.marks["now"][0], k)
     lines = []
     for c, code in enumerate(codes):
-        lines += [Line(f"{code.co_qualname}:")] if len(codes) > 1 else []
+        lines += [Line(f"{code.co_qualname}{', after the break' * is_resume_code(code)}:")] if len(codes) > 1 else []
         kept = [k for k, i in enumerate(decode(code)) if i.op != "END_FOR"]
         lines += [Line(t, f"i{c}.{k}", goto=first.get(f"i{c}.{k}")) for k, t in zip(kept, listing(decode(code)).splitlines())]
     return lines
