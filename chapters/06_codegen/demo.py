@@ -1,4 +1,4 @@
-"""Chapter 6: one kernel's C, and which of its loops gcc has vectorised. Run it: python chapters/06_codegen/demo.py"""
+"""Chapter 6: one kernel's C, which of its loops gcc has vectorised, and its Triton. Run it: python chapters/06_codegen/demo.py"""
 import re
 import subprocess
 import tempfile
@@ -8,6 +8,9 @@ import torch
 import torch.nn.functional as F
 
 import minipt2
+from minipt2.inductor.codegen import triton
+from minipt2.inductor.hardware import REFERENCE
+from minipt2.report.figures.loops import schedules
 
 
 def norm_and_gelu(x):
@@ -33,6 +36,10 @@ def main() -> None:
     print(c[c.index("void k0("):].split("\nint run0")[0])
     print("--- gcc says ---")
     print("\n".join(vectorised(c)) or "there is no gcc here")
+    print("--- the same loops for a GPU ---")
+    with torch.no_grad():
+        (plan,) = schedules(norm_and_gelu, (torch.randn(512, 64),))
+    print(triton.generate(plan, REFERENCE).text)
 
 
 if __name__ == "__main__":
