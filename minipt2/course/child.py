@@ -123,6 +123,8 @@ def _message(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, AssertionError):
         return text[:2000]
+    if isinstance(error, NameError) and not isinstance(error, UnboundLocalError):
+        text += " (answer.py sees its own names, those of context.py and what README.md lists; methods are called on their object)"
     return f"{type(error).__name__}: {text}"[:2000]
 
 

@@ -114,7 +114,7 @@ def _check(args: argparse.Namespace, place: Workspace, out: Console) -> int:
         begun = [o for o in outcomes if o.kind != "not started"]
         out.print(f"{sum(o.passed for o in begun)} of {len(begun)} pass, {len(outcomes) - len(begun)} not started")
     if outcomes and all(o.passed for o in outcomes) or args.all:
-        _next(place, out)
+        _next(place, out, chosen[-1] if len(chosen) == 1 else None)
     return exit_code(outcomes)
 
 
@@ -125,8 +125,8 @@ def _one(place: Workspace, task: Task) -> Outcome:
     return result
 
 
-def _next(place: Workspace, out: Console) -> None:
-    following = place.next_task()
+def _next(place: Workspace, out: Console, after: Task | None) -> None:
+    following = place.next_task(after)
     if following:
         out.print(f"  next: {following.id} {escape(following.title)}, {escape(str(place.answer(following)))}")
 
@@ -143,7 +143,7 @@ def _watch(args: argparse.Namespace, place: Workspace, out: Console) -> int:
             result = _one(place, place.tasks[number])
             show.outcome(out, place.tasks[number], result)
             if result.passed:
-                _next(place, out)
+                _next(place, out, place.tasks[number])
         seen = now
 
 

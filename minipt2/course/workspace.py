@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import regions, tasks
+from . import regions, tasks, uses
 from .tasks import Task
 from .verdict import Outcome
 
@@ -79,9 +79,10 @@ class Workspace:
     def state(self, task: Task) -> dict[str, Any]:
         return dict(self._entry(task.id))
 
-    def next_task(self) -> Task | None:
-        """The first exercise that has not passed."""
-        return next((task for task in self.tasks.values() if not self.state(task)["passed"]), None)
+    def next_task(self, after: Task | None = None) -> Task | None:
+        """The first exercise that has not passed: of those behind ``after``, if there is one among them."""
+        left = [task for task in self.tasks.values() if not self.state(task)["passed"]]
+        return next((task for task in left if after is not None and task.order > after.order), left[0] if left else None)
 
     def _entry(self, number: str) -> dict[str, Any]:
         fresh = {"kind": "not started", "checks": 0, "hints": 0, "passed": False}
@@ -122,6 +123,8 @@ def readme(task: Task, known: dict[str, Task]) -> str:
              "you need not import them.", "",
              f"About {task.reference_lines} lines, {task.minutes} minutes. Before it: {before or 'nothing'}.", "",
              "```", f"minipt2 learn check {task.id}", f"minipt2 learn hint {task.id}", "```"]
+    if others := uses.imported(task):
+        lines += ["", "From other files of the package (`python -m minipt2 learn doctor` says where it lies) `answer.py` sees:", "", *others]
     if task.predict:
         lines += ["", f"Predict before you run: {task.predict}"]
     return "\n".join(lines) + "\n"

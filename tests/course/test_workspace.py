@@ -22,6 +22,7 @@ def test_what_is_read_beside_an_answer(tmp_path):
     context, readme = (folder / "context.py").read_text(), (folder / "README.md").read_text()
     assert '@op("JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")' in context and "tx.jump(instr.target)" in context
     assert "ObservedException as error" not in context.partition("def for_iter")[2].partition("@op")[0]
+    assert "`ObservedException`, in `minipt2/dynamo/variables/base.py`" in readme
     assert "Before it: 1.2 Stack step." in readme and "the bodies of `jump_if`, `jump_if_or_pop`, `for_iter`" in readme
 
 
@@ -31,6 +32,14 @@ def test_progress_survives_and_a_pass_stays(tmp_path):
     place.record(Outcome("2.3", "timeout"))
     again = Workspace(tmp_path).state(place.tasks["2.3"])
     assert again == {"kind": "timeout", "checks": 2, "hints": 0, "passed": True}
+
+
+def test_next_is_what_follows_in_the_course(tmp_path):
+    """Whoever solves chapter 4 as an assignment is not sent back to 0.1, but at the end to what is left."""
+    place = Workspace(tmp_path)
+    place.record(Outcome("4.2", "pass"))
+    assert place.next_task().id == "0.1" and place.next_task(place.tasks["4.1"]).id == "4.3"
+    assert place.next_task(place.tasks["9.6"]).id == "0.1"
 
 
 def test_not_started_is_no_attempt(tmp_path):
