@@ -53,14 +53,18 @@ def test_what_onednn_makes_numbers_of_stays_a_loop(activation):
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_special_values_come_out_as_in_eager(groups, residual, packed, monkeypatch):
-    """NaN and infinities of a convolution's input, behind every activation; ``packed``: where the convolution may be a packed product."""
+    """NaN and infinities of a convolution's input, behind every activation; ``packed``: where the convolution may be a packed product.
+    Or as in double: eager's gelu of an infinite float is NaN where it runs on AVX-512."""
     monkeypatch.setattr(cpu, "worth_packing", lambda problem: packed)
     for activation in JOINED + LOOPS:
         conv = Conv(lambda y, r: activation(y + r if residual else y), groups=groups).eval()
         x, r = torch.randn(2, 2, 8, 7, 9).unbind()
         x[0, :, 1, 1], x[0, :, 5, 5], x[1, :, 1, 1], r[1, :, 6, 6] = float("nan"), float("inf"), -float("inf"), float("nan")
         with torch.no_grad():
-            torch.testing.assert_close(minipt2.compile(conv)(x, r), conv(x, r), equal_nan=True, rtol=1e-5, atol=1e-5)
+            found, expected = minipt2.compile(conv)(x, r), conv(x, r)
+            exact = conv.double()(x.double(), r.double()).float()
+        close = [torch.isclose(found, e, equal_nan=True, rtol=1e-5, atol=1e-5) for e in (expected, exact)]
+        assert (close[0] | close[1]).all(), activation
 
 
 @pytest.mark.parametrize("settings", [dict(groups=8), dict(groups=2), dict(stride=2), dict(dilation=2), dict(bias=False)])
