@@ -35,7 +35,7 @@ def test_no_worse_than_eager_at_any_size_of_value(dtype, approximate):
     step = exact.abs() * torch.finfo(dtype).eps + 1e-8
     worse = (found.double() - exact).abs() - (eager - exact).abs()
     assert (worse[finite] <= step[finite]).all()
-    assert torch.equal(found[~finite].isnan(), eager[~finite].isnan())
+    assert torch.equal(found[~finite].isnan(), exact[~finite].isnan())  # eager's half of infinity is NaN where it runs on AVX-512
 
 
 @pytest.mark.parametrize("approximate", ["none", "tanh"])
