@@ -13,13 +13,11 @@ from typing import Sequence
 
 from ..scheduler.attention import KEY, LOG2E, Attention
 from ..scheduler.kernels import Schedule
-from ..scheduler.memory import storage_bytes
 from ..scheduler.nodes import walk
-from ..scheduler.templates import Template, without_product
-from .c_openmp_plan import Param, Plan, rename_buffers
+from ..scheduler.templates import Template
 from .triton_blocks import power
 from .triton_ops import MEMORY
-from .triton_template import TemplatePlan, TemplateWriter, result_axes
+from .triton_template import TemplatePlan, TemplateWriter, canonical, renamed, result_axes
 from .triton_values import Axis
 
 INFINITY = 'float("-inf")'
@@ -61,15 +59,11 @@ class AttentionPlan(TemplatePlan):
 def attention_plan(step: Template, schedule: Schedule) -> AttentionPlan:
     """``step`` with its loop variables and buffers renamed; the loops of the score come first."""
     a: Attention = step.contraction
-    names = {v: f"p{k}" for k, v in enumerate(v for vars in step.axes.values() for v, _ in vars)}
-    axes = {axis: [(names[v], n) for v, n in vars] for axis, vars in step.axes.items()}
+    names, axes, after = canonical(step)
     _, m, _, b, h = (mark.index for mark in step.group.nodes[0].accesses[:5])
-    after = without_product(step).flat.instrs
     scores = a.scores(schedule.buffers, (b, h, m), 1 + max(i.id for i in walk(after)))
-    instrs, params = rename_buffers([*scores, *after], names, schedule)
-    operands = [Param(o.buffer, name, o.dtype, False) for o, name in ((a.query, "query"), (a.key, "key"), (a.value, "value"))]
-    loops = Plan(instrs, [d for vars in axes.values() for d in vars], [(KEY, a.keys)], False, [*operands, *params], 0.0, step.flat.stage)
-    loops.wide = any(storage_bytes(schedule.layouts[p.buffer]) >= 1 << 31 for p in loops.params) or prod(a.shape) >= 1 << 31
+    read = [(a.query, "query"), (a.key, "key"), (a.value, "value")]
+    loops, operands = renamed(step, schedule, [*scores, *after], names, axes, read, prod(a.shape), [(KEY, a.keys)])
     return AttentionPlan(a, loops, axes, operands, False, scores[-1].id)
 
 

@@ -13,7 +13,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import torch
 
@@ -76,15 +76,29 @@ class Made:
 def template_plan(step: Template, schedule: Schedule) -> TemplatePlan:
     """``step`` with its loop variables and buffers renamed."""
     c = step.contraction
+    names, axes, after = canonical(step)
+    before, made = _made_here(c, names, 1 + max(i.id for i in walk(after)))
+    read = [(o, name) for o, name in ((c.a, "lhs"), (c.b, "rhs")) if name not in made]
+    loops, operands = renamed(step, schedule, [*before, *after], names, axes, read, prod(c.sizes))
+    return TemplatePlan(c, loops, axes, operands, tf32_allowed(c), made=made)
+
+
+def canonical(step: Template) -> tuple[dict[str, str], dict[str, list[tuple[str, int]]], list[Instr]]:
+    """New names of ``step``'s loop variables, its loops by axis under these, and its instructions with the product as one of them."""
     names = {v: f"p{k}" for k, v in enumerate(v for vars in step.axes.values() for v, _ in vars)}
     axes = {axis: [(names[v], n) for v, n in vars] for axis, vars in step.axes.items()}
-    after = without_product(step).flat.instrs
-    before, made = _made_here(c, names, 1 + max(i.id for i in walk(after)))
-    instrs, params = rename_buffers([*before, *after], names, schedule)
-    operands = [Param(o.buffer, name, o.dtype, False) for o, name in ((c.a, "lhs"), (c.b, "rhs")) if name not in made]
-    loops = Plan(instrs, [d for vars in axes.values() for d in vars], [], False, [*operands, *params], 0.0, step.flat.stage)
-    loops.wide = any(storage_bytes(schedule.layouts[p.buffer]) >= 1 << 31 for p in loops.params) or prod(c.sizes) >= 1 << 31
-    return TemplatePlan(c, loops, axes, operands, tf32_allowed(c), made=made)
+    return names, axes, without_product(step).flat.instrs
+
+
+def renamed(step: Template, schedule: Schedule, instrs: Sequence[Instr], names: dict[str, str], axes: dict[str, list[tuple[str, int]]],
+            read: Sequence[tuple[Operand, str]], elements: int, inner: Sequence[tuple[str, int]] = ()) -> tuple[Plan, list[Param]]:
+    """``instrs`` as the loops of ``step`` under ``names``, and the operands ``read`` (with the names of their pointers), which stand first.
+    ``elements``: of the result; where they or any buffer reach beyond 32 bits, positions are 64-bit. ``inner``: loops besides ``axes``."""
+    instrs, params = rename_buffers(instrs, names, schedule)
+    operands = [Param(o.buffer, name, o.dtype, False) for o, name in read]
+    loops = Plan(instrs, [d for vars in axes.values() for d in vars], [*inner], False, [*operands, *params], 0.0, step.flat.stage)
+    loops.wide = any(storage_bytes(schedule.layouts[p.buffer]) >= 1 << 31 for p in loops.params) or elements >= 1 << 31
+    return loops, operands
 
 
 def _made_here(c: Contraction, names: dict[str, str], first: int) -> tuple[list[Instr], dict[str, Made]]:
