@@ -22,11 +22,14 @@ from typing import Any, Callable
 import torch
 from torch import fx
 
-from ...shapes.known import same
+from ...shapes.known import known, same
 from .mask_values import LOST, NEAR, Rows, constant, rows
 
 FAINT = 2.0 ** -40
 """Scores this much smaller change no weight."""
+MOST_LEARNT = 64
+"""Keys up to which a bias that learns goes to the operator. Measured on an H200, bfloat16: windows of 49 keys 1.52 times as fast as written out,
+of 64 keys 1.19 times, 512 keys 0.79 times (the bias's gradient is as large as all scores either way)."""
 Call = Callable[..., fx.Node]
 
 
@@ -97,8 +100,8 @@ def mask_agrees(a: Attention) -> bool:
     q = value(a.q)
     if mask.dtype not in (q.dtype, torch.float32):
         return False
-    if mask.requires_grad and q.device.type == "cpu":
-        return False  # there the operator computes all scores, as written
+    if mask.requires_grad and (q.device.type == "cpu" or not known(scores.shape[-1] <= MOST_LEARNT)):
+        return False  # on a CPU the operator computes all scores, as written
     return not a.trains or not rows(a.bias).lost or not mask.requires_grad and _for_keys(mask) and q.dtype is not torch.float16
 
 
@@ -113,8 +116,8 @@ def operands(call: Call, a: Attention, copies: dict[fx.Node, fx.Node]) -> Operan
     made = Operands(copies[a.q], call("transpose", copies[a.k_t], -2, -1), copies[a.v])
     if a.mask is None:
         return made
-    known = constant(a.mask)
-    seen = None if known is None else _seen(a, known)
+    fixed = constant(a.mask)
+    seen = None if fixed is None else _seen(a, fixed)
     if seen is not None and bool(seen.all()):
         return made
     if seen is not None and _causal(seen, a):
@@ -163,7 +166,7 @@ def _biased(call: Call, a: Attention, copies: dict[fx.Node, fx.Node], made: Oper
     mask = plain if facts.near or bias.dtype == dtype and not a.trains else _moved(call, a, plain, facts)
     if facts.lost and (a.trains or dtype is torch.float16 and bias.dtype != dtype):
         made = _without_scores(call, a, made, call("lt", call("amax", plain, -1, keepdim=True), LOST))
-    if bias.dtype != dtype:
+    if bias.dtype != dtype or mask is not plain:  # numbers beside tensors may have widened it, which the kernels would not notice
         mask = call("to", mask, dtype)
     made = replace(made, mask=call("contiguous", mask) if expanded(a.bias) else mask)
     if not facts.empty:
