@@ -75,10 +75,10 @@ def interleave(calls: dict[str, Callable[[], object]], rounds: int, clock: Clock
     # >>> 7.1
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     count = dict.fromkeys(calls, 0)
+    gc.collect()  # before the warm-up: it walks through all objects, and whoever is timed first after it finds cold caches
     for name, call in calls.items():
         for _ in range(warmup):
             call()
-    gc.collect()
     gc.disable()
     try:
         for k in range(rounds):
@@ -109,7 +109,7 @@ def paired(a: Callable[[], object], b: Callable[[], object], clock: Clock = time
     """How many times longer ``a`` takes than ``b``: AB/BA rounds until ``budget`` seconds of wall clock are spent (at least 6)."""
     end, xs, ys = time.perf_counter() + budget, [], []
     while len(xs) < 6 or time.perf_counter() < end:
-        timing = interleave({"a": a, "b": b}, 2, clock, warmup=0 if xs else 2)
+        timing = interleave({"a": a, "b": b}, 6, clock, warmup=1 if xs else 2)
         xs += timing["a"].seconds
         ys += timing["b"].seconds
     return ratio(xs, ys)

@@ -55,7 +55,7 @@ def decide(rounds: Callable[[int], list[float]], floor: float) -> Decision:
     end, ratios = time.perf_counter() + BUDGET, []
     for look in LOOKS:
         while len(ratios) < look and (len(ratios) < LOOKS[0] or time.perf_counter() < end):
-            ratios += rounds(2)
+            ratios += rounds(LOOKS[0])
         decision = interval(ratios, floor)
         if decision.verdict != "inconclusive" or time.perf_counter() > end:
             break
@@ -78,7 +78,7 @@ def in_turns(slow: Callable[[], Any], fast: Callable[[], Any], clock: measure.Cl
         return run
 
     def rounds(n: int) -> list[float]:
-        timing = measure.interleave({"slow": often(slow), "fast": often(fast)}, n, clock, warmup=0)
+        timing = measure.interleave({"slow": often(slow), "fast": often(fast)}, n, clock, warmup=1)
         return [a / b for a, b in zip(timing["slow"].seconds, timing["fast"].seconds)]
     return rounds
 
