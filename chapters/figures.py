@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import minipt2
-from chapters import buckets, results
+from chapters import buckets, races, results
 from minipt2 import models
 from minipt2.report import figures
 from minipt2.report.figures import Figure
@@ -149,7 +149,7 @@ def _rounds() -> Figure:
 FIGURES: dict[str, Callable[[], Figure]] = {
     "pipeline": _pipeline, "stepper": _stepper, "stepper-break": _break, "guards": _guards, "joint": _joint, "decompose": _decompose,
     "census": _census, "fusion": _fusion, "code": _code, "number-line": _number_line, "timeline": _timeline,
-    "rounds": _rounds,
+    "rounds": _rounds, "races": races.figure,
 }
 
 

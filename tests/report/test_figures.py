@@ -153,3 +153,12 @@ def test_observing_changes_nothing(fresh):
     figures.stepper(doubled, (torch.ones(3), 2))
     assert torch.equal(minipt2.compile(doubled, backend="eager")(torch.ones(3), 2), torch.full((3,), 2.0))
     assert not minipt2.trace.listening("instruction", "scheduler", "aot")
+
+
+def test_races_show_the_kernel_of_what_is_picked():
+    race = figures.Race("softmax", ["guess", "better"], [10.0, 8.0], 1, ["text of guess", "text of better"])
+    figure = figures.races([race, race], "caption")
+    assert figure.data == {"relative": [[1.0, 0.8]] * 2, "best": [1, 1]}
+    assert figure.start == 1 and figure.states[3].slots["code"] == "text of better" and "0.80" in figure.states[3].label
+    html = figure.html()
+    assert html.count("<circle") == len(figure.states) == 4 and 'data-name="r1.1" data-goto="3"' in html

@@ -11,8 +11,9 @@ from .joint import joint_graph
 from .loops import fusion
 from .number_line import number_line
 from .pipeline import pipeline
+from .races import Race, races
 from .rounds import rounds
 from .stepper import stepper
 
-__all__ = ["ASSETS", "Figure", "Line", "Pane", "State", "beside", "census", "explorer", "fusion", "guard_tree", "joint_graph", "number_line",
-           "pipeline", "rounds", "script", "stepper", "style"]
+__all__ = ["ASSETS", "Figure", "Line", "Pane", "Race", "State", "beside", "census", "explorer", "fusion", "guard_tree", "joint_graph", "number_line",
+           "pipeline", "races", "rounds", "script", "stepper", "style"]
