@@ -185,10 +185,11 @@ def _plain_region(a: Attention) -> bool:
 def _acts(node: fx.Node) -> bool:
     """Whether ``node`` writes into a tensor, or sets a mode (and gives nothing)."""
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    writes = name.endswith("_") and not name.endswith("__") or node.target in _IN_PLACE or "out" in node.kwargs
+    writes = name.endswith("_") and not name.endswith("__") and node.target not in _SPELT_SO or node.target in _IN_PLACE or "out" in node.kwargs
     return writes or node.meta.get("val") is None
 
 
+_SPELT_SO = {operator.and_, operator.or_, operator.not_, operator.is_}
 _IN_PLACE = {getattr(operator, name) for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul".split()}
 
 

@@ -11,11 +11,13 @@ a bias of -1e30 all along  scores vanish in the sum: the mean again; their   its
 a bias of -1000            scores keep 13 bits of 24                         the same logarithm: the bias is moved so that it ends at 0
 =========================  ================================================  ============================================================
 
-A mask that is known (``mask_values``) needs less, or none: causal ones become ``is_causal``. Called by ``attention``.
+A mask that is known (``mask_values``) needs less, or none: causal ones become ``is_causal``; of one that is alike for all queries a row is enough.
+Called by ``attention``.
 """
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable
 
@@ -23,7 +25,7 @@ import torch
 from torch import fx
 
 from ...shapes.known import known, same
-from .mask_values import LOST, NEAR, Rows, constant, rows
+from .mask_values import LOST, NEAR, Rows, alike, constant, rows
 
 FAINT = 2.0 ** -40
 """Scores this much smaller change no weight."""
@@ -102,12 +104,7 @@ def mask_agrees(a: Attention) -> bool:
         return False
     if mask.requires_grad and (q.device.type == "cpu" or not known(scores.shape[-1] <= MOST_LEARNT)):
         return False  # on a CPU the operator computes all scores, as written
-    return not a.trains or not rows(a.bias).lost or not mask.requires_grad and _for_keys(mask) and q.dtype is not torch.float16
-
-
-def _for_keys(mask: torch.Tensor) -> bool:
-    """Whether all queries of a head are masked alike."""
-    return same(mask.shape[-2], 1)
+    return not a.trains or not rows(a.bias).lost or not mask.requires_grad and alike(a.bias) and q.dtype is not torch.float16
 
 
 # ------------------------------------------------------------------ what it becomes
@@ -122,7 +119,10 @@ def operands(call: Call, a: Attention, copies: dict[fx.Node, fx.Node]) -> Operan
         return made
     if seen is not None and _causal(seen, a):
         return replace(made, causal=True)
-    return (_filled if a.filled is not None else _biased)(call, a, copies, made, seen is not None and bool(seen.any(-1).all()))
+    mask = copies[a.mask]
+    if not same(value(a.mask).shape[-2], 1) and alike(a.mask):
+        mask = call(operator.getitem, mask, (..., slice(0, 1), slice(None)))
+    return (_filled if a.filled is not None else _biased)(call, a, made, mask, seen is not None and bool(seen.any(-1).all()))
 
 
 def _seen(a: Attention, mask: torch.Tensor) -> torch.Tensor | None:
@@ -137,32 +137,30 @@ def _causal(seen: torch.Tensor, a: Attention) -> bool:
     return tuple(seen.shape[-2:]) == (queries, keys) and bool((seen == torch.ones(queries, keys, dtype=torch.bool).tril()).all())
 
 
-def _filled(call: Call, a: Attention, copies: dict[fx.Node, fx.Node], made: Operands, sees: bool) -> Operands:
-    hidden = copies[a.filled]
+def _filled(call: Call, a: Attention, made: Operands, hidden: fx.Node, sees: bool) -> Operands:
     kept = call(torch.logical_not, hidden)
     mask, hidden = (hidden, kept) if a.negated else (kept, hidden)
     if sees:
         return replace(made, mask=mask)
     unseen = call("all", hidden, dim=-1, keepdim=True)
     if a.fill == -math.inf:
-        return replace(made, mask=mask, unseen=unseen, instead=_undefined(call, a, unseen, copies))
+        return replace(made, mask=mask, unseen=unseen, instead=_undefined(call, a, made, unseen))
     if a.drop:  # of equal weights too some are dropped: those of a query of 0
         return replace(made, q=call(torch.where, unseen, 0.0, made.q), mask=call(torch.logical_or, mask, unseen))
     return replace(made, mask=mask, unseen=unseen, instead=call("mean", made.v, -2, keepdim=True))
 
 
-def _undefined(call: Call, a: Attention, unseen: fx.Node, copies: dict[fx.Node, fx.Node]) -> Any:
+def _undefined(call: Call, a: Attention, made: Operands, unseen: fx.Node) -> Any:
     """NaN; with gradients in a form that gives NaN to the values' too, as eager does for the values of every head that has such a query."""
     if not value(a.v).requires_grad:
         return math.nan
     heads = call("any", unseen, dim=-2, keepdim=True) if value(a.filled).ndim > 1 else unseen
-    factor = call("type_as", call(torch.where, heads, math.nan, 0.0), copies[a.v])
-    return call(torch.mul, call("mean", copies[a.v], -2, keepdim=True), factor)
+    factor = call("type_as", call(torch.where, heads, math.nan, 0.0), made.v)
+    return call(torch.mul, call("mean", made.v, -2, keepdim=True), factor)
 
 
-def _biased(call: Call, a: Attention, copies: dict[fx.Node, fx.Node], made: Operands, sees: bool) -> Operands:
+def _biased(call: Call, a: Attention, made: Operands, plain: fx.Node, sees: bool) -> Operands:
     bias, dtype, facts = value(a.bias), value(a.q).dtype, Rows(False, False, True) if sees else rows(a.bias)
-    plain = copies[a.bias]
     mask = plain if facts.near or bias.dtype == dtype and not a.trains else _moved(call, a, plain, facts)
     if facts.lost and (a.trains or dtype is torch.float16 and bias.dtype != dtype):
         made = _without_scores(call, a, made, call("lt", call("amax", plain, -1, keepdim=True), LOST))

@@ -1,7 +1,8 @@
 """What can be told of a mask's values before it is computed: all of them, or between which numbers they lie.
 
 ``constant(node)`` computes what depends on no input (``triu(full((t, t), -inf), 1)``); ``rows(node)`` says what a softmax must know of the
-rows of an additive mask: whether one may be -inf all along, and how large its largest element is at least. Asked by ``attention_mask``.
+rows of an additive mask: whether one may be -inf all along, and how large its largest element is at least; ``alike(node)`` whether its rows are
+the same for all queries (padding, spread over them). Asked by ``attention_mask``.
 Upstream has no counterpart: there a mask goes to the operator as it is, and rows that are masked whole get other gradients than in eager.
 """
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from ...shapes.known import SYMBOLIC
+from ...shapes.known import SYMBOLIC, same
 
 LOST = -1e12
 """A number next to which scores vanish: float32 has steps of 65536 there. Rows of nothing above it give every key the same weight."""
@@ -27,9 +28,12 @@ _LEARNT = 1e6
 _VIEWS = frozenset("expand expand_as view view_as reshape unsqueeze squeeze permute transpose contiguous getitem clone repeat flatten unflatten "
                    "detach movedim index_select gather t".split())
 _CASTS = frozenset("to float type type_as half bfloat16".split())
-_PURE = _VIEWS | _CASTS | frozenset("""
-    full zeros ones arange full_like zeros_like ones_like new_full new_zeros new_ones eye tril triu where masked_fill eq ne lt le gt ge
-    logical_not logical_and logical_or invert inv not_ and_ or_ bitwise_not bitwise_and bitwise_or add sub mul neg abs bool
+_ELEMENTWISE = frozenset("""
+    where masked_fill eq ne lt le gt ge logical_not logical_and logical_or invert inv not_ and_ or_ bitwise_not bitwise_and bitwise_or
+    add sub mul neg abs bool
+""".split()) | _CASTS
+_PURE = _VIEWS | _ELEMENTWISE | frozenset("""
+    full zeros ones arange full_like zeros_like ones_like new_full new_zeros new_ones eye tril triu
 """.split())
 
 
@@ -89,6 +93,20 @@ def _computable(node: fx.Node) -> bool:
         return False
     numbers = [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, (SYMBOLIC, str))]
     return not numbers and all(type(n) is int for n in val.shape) and val.numel() <= MOST_ELEMENTS
+
+
+# ------------------------------------------------------------------ for which queries
+def alike(mask: fx.Node) -> bool:
+    """Whether ``mask`` (..., queries, keys) is known to be the same for all queries."""
+    val = mask.meta["val"]
+    if not isinstance(val, torch.Tensor) or val.ndim < 2 or same(val.shape[-2], 1):
+        return True
+    name = name_of(mask)
+    if name in _ELEMENTWISE or name == "expand":
+        if all(map(alike, [a for a in mask.all_input_nodes if a.meta.get("val") is not None])):
+            return True
+    value = constant(mask)
+    return value is not None and bool((value == value[..., :1, :]).all())
 
 
 # ------------------------------------------------------------------ between which numbers

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 import minipt2
-from minipt2.inductor.passes.mask_values import LOST, NEAR, constant, rows
+from minipt2.inductor.passes.mask_values import LOST, NEAR, alike, constant, rows
 
 INF = float("inf")
 
@@ -88,3 +88,23 @@ def test_rows(name):
     assert found.empty or finite.numel() == top.numel()
     assert found.lost or bool((finite >= LOST).all())
     assert not found.near or bool((finite.abs() <= NEAR).all()) and not math.isnan(float(top.sum()))
+
+
+PAD = torch.rand(2, 1, 1, 6) > 0.5
+SPREAD = {
+    "a row": (lambda m: ~m, True),
+    "expanded": (lambda m: m.expand(2, 1, 6, 6), True),
+    "with all": (lambda m: torch.where(m & (torch.arange(6)[:, None] >= 0), 0.0, -1e9), True),
+    "causal too": (lambda m: torch.where(m & torch.ones(6, 6, dtype=torch.bool).tril(), 0.0, -1e9), False),
+    "turned": (lambda m: m.expand(2, 1, 6, 6).transpose(-2, -1) & True, False),
+    "one sequence": (lambda m: m[0, 0, 0].float(), True),
+    "queries": (lambda m: m.float().transpose(-2, -1) + m, False),
+}
+
+
+@pytest.mark.parametrize("name", SPREAD)
+def test_masks_alike_for_all_queries(name):
+    fn, told = SPREAD[name]
+    assert alike(captured(fn, PAD)) == told
+    value = fn(PAD)
+    assert not told or value.ndim < 2 or bool((value == value[..., :1, :]).all())
