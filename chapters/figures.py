@@ -2,15 +2,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import io
-from typing import Any, Callable
+from typing import Callable
 
 import torch
 import torch.nn.functional as F
 
 import minipt2
 from chapters import buckets, races, results
+from chapters.pays import COMPARED
 from minipt2 import models
 from minipt2.report import figures
 from minipt2.report.figures import Figure
@@ -176,4 +178,7 @@ def command_table() -> str:
     return "\n".join(parts)
 
 
-TABLES: dict[str, Callable[[], str]] = {"kernels": kernel_table, "bench": results.bench_table, "recorded": results.listing, "commands": command_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "kernels": kernel_table, "bench": results.bench_table, "recorded": results.listing, "commands": command_table, "pays": results.pays_table,
+    **{f"pays-{k}": functools.partial(results.pays_table, k) for k in COMPARED},
+}

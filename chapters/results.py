@@ -6,11 +6,14 @@ import math
 from pathlib import Path
 from typing import Any, Iterator
 
+from chapters.pays import COMPARED
 from minipt2.report.reference import table
 
 FOLDER = Path(__file__).parent.parent / "site" / "results"
 BENCH = "bench_cpu"
 COMMAND = f"python -m minipt2.bench --peer torch.compile --memory --warm --json site/results/{BENCH}.json"
+CHAPTERS = "chapters_cpu"
+CHAPTERS_COMMAND = f"python -m chapters.pays --controls --json site/results/{CHAPTERS}.json"
 PLAIN = (str, int, float, bool, type(None))
 
 
@@ -48,6 +51,22 @@ def bench_table() -> str:
         return f"No bench is recorded in this copy of the site. `{COMMAND}` records one, and the next build shows it."
     data = json.loads(path.read_text())
     return "\n".join([f"Taken on {_machine(data['machine'])}: {_settings(data)}.", "", *_bench_rows(data)])
+
+
+def pays_table(chapter: int | None = None) -> str:
+    """What a chapter contributes (or each), from the record of its speed-up tests."""
+    path = FOLDER / f"{CHAPTERS}.json"
+    if not path.exists():
+        return f"Nothing is recorded in this copy of the site. `{CHAPTERS_COMMAND}` records it, and the next build shows it."
+    data = json.loads(path.read_text())
+    controls = {(r["chapter"], r["model"]): r["median"] for r in data["rows"] if r["control"]}
+    rows = [[*[f"{r['chapter']}: {COMPARED[r['chapter']]}"] * (chapter is None), f"`{r['model']}`", f"{r['median']:.2f}",
+             f"{r['lowest']:.2f} to {r['highest']:.2f}" if len(r["runs"]) > 1 else "", _number(controls.get((r["chapter"], r["model"])), 3), f"{r['floor']:.2f}"]
+            for r in data["rows"] if not r["control"] and chapter in (None, r["chapter"])]
+    runs = max(len(r["runs"]) for r in data["rows"])
+    said = f"Times of {COMPARED[chapter]}. " if chapter is not None else "Ratios of times. "
+    head = [*["chapter"] * (chapter is None), "model", "ratio", f"in {runs} runs", "both sides alike", "must be above"]
+    return "\n".join([f"{said}{_machine(data['machine'])}, one thread, {data['date']}:", "", *table(head, rows)])
 
 
 # ------------------------------------------------------------------ what the bench writes
@@ -122,7 +141,7 @@ def _sections(data: dict[str, Any], level: int) -> Iterator[str]:
     for key, value in data.items():
         if _is_plain(value):
             continue
-        yield from [f"{'#' * min(level, 6)} {_words(key).capitalize()}", ""]
+        yield from [f"{'#' * min(level, 6)} {_words(key)[:1].upper()}{_words(key)[1:]}", ""]
         records = [{"of": k, **v} for k, v in value.items() if isinstance(v, dict)] if isinstance(value, dict) else value
         if len(records) == len(value) and all(isinstance(r, dict) and all(map(_is_plain, r.values())) for r in records):
             yield from [*_records(records), ""]

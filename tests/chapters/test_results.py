@@ -43,6 +43,16 @@ def test_other_records_keep_their_structure(folder):
     assert "results/modes_h200.md" in results.listing()
 
 
+def test_what_chapters_contribute(folder):
+    assert results.CHAPTERS_COMMAND in results.pays_table(3)
+    row = {"chapter": 3, "model": "gpt2", "control": False, "median": 1.7, "lowest": 1.65, "highest": 1.76, "floor": 1.05, "runs": "pp"}
+    data = {"machine": "M", "date": "D", "rows": [row, {**row, "control": True, "median": 1.003}, {**row, "chapter": 5}]}
+    (folder / "chapters_cpu.json").write_text(json.dumps(data))
+    one = results.pays_table(3)
+    assert "run by eager kernels, over compiled" in one and "| `gpt2` | 1.70 | 1.65 to 1.76 | 1 | 1.05 |" in one and one.count("gpt2") == 1
+    assert results.pays_table().count("`gpt2`") == 2 and "| 5: " in results.pays_table()
+
+
 def test_every_record_of_the_site_is_a_page():
     for path in results.recorded():
         assert results.page(path).count("|") > 20

@@ -30,8 +30,8 @@ def races(held: Sequence[Race], caption: str, name: str = "races") -> Figure:
     states, chosen = [], 0
     for k, race in enumerate(held):
         for j, (label, us, ratio) in enumerate(zip(race.labels, race.microseconds, race.relative)):
-            said = " (chosen)" * (j == race.best) + " (to beat)" * (j == 0)
-            states.append(State(f"{race.title}: {label}: {us:.1f} µs, {ratio:.2f} of what was to beat{said}", {"now": [f"r{k}.{j}"]}, {"code": race.texts[j]}))
+            said = (", to be beaten" if j == 0 else f", {ratio:.2f} of what was to be beaten") + ", chosen" * (j == race.best)
+            states.append(State(f"{race.title}: {label}: {us:.1f} µs{said}", {"now": [f"r{k}.{j}"]}, {"code": race.texts[j]}))
             if k == 0 and j == race.best:
                 chosen = len(states) - 1
     drawing = (f'<div class="mp-pane mp-wide"><p class="mp-title">time over that of the first guess, or the library; chosen: orange</p>{_scatter(held)}</div>')
