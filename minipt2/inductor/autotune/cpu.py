@@ -65,12 +65,12 @@ def _race(problem: Problem, seconds: float, times: dict[str, float]) -> str:
     with torch.no_grad():
         contenders, check = _contenders(problem)
         def run(name: str) -> float:
-            spent = _time(contenders[name])
+            spent = seconds_of(contenders[name])
             return spent if name == OWN else spent * BESIDES + CALL
         return pick([OWN, VENDOR], run, lambda name: True, seconds, times) if check() else VENDOR
 
 
-def _time(run: Callable[[], Any]) -> float:
+def seconds_of(run: Callable[[], Any]) -> float:
     """Seconds of one run: the best of some, because another process only ever adds to it."""
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
     best, start = float("inf"), clock()

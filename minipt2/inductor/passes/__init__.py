@@ -14,6 +14,7 @@ _HOMES = {
     "bias": ("unfuse_bias",),
     "randomness": ("draws_in_loops", "make_in_loops"),
     "products": ("pack_products",),
+    "unfolded": ("unfold_gradients",),
 }
 __all__ = sorted(name for names in _HOMES.values() for name in names)  # noqa: PLE0605
 

@@ -10,13 +10,16 @@ from .layout import move_convolutions
 from .onednn import fuse_convolutions
 from .operands import order_operands
 from .products import pack_products
+from .unfolded import unfold_gradients
 
 
 def choose_layouts(gm: object) -> object:
-    """Memory order for convolutions, pooling and the operands of matrix products. Runs on joint graphs before they are cut, because forward and
-    backward must agree about the tensors saved between them; in place."""
+    """Memory order for convolutions, pooling and the operands of matrix products, and which gradients of convolutions are such products. Runs on
+    joint graphs before they are cut, because forward and backward must agree about the tensors saved between them; in place."""
     order_operands(gm)
-    return move_convolutions(gm)
+    move_convolutions(gm)
+    unfold_gradients(gm)
+    return gm
 
 
 def _fold(gm: object) -> None:
