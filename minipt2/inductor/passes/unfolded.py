@@ -24,7 +24,7 @@ import torch
 from torch import fx
 
 from ...prims.kinds import drop_dead
-from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
+from ...prims.meta import is_channels_last, same_layout
 from .graphs import is_prim, likely, prim, shape_of
 
 MOST_PLACES, MOST_TAPS = 1024, 9
