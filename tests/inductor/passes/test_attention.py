@@ -135,6 +135,23 @@ def test_half_scores_and_a_float_bias():
             assert got.dtype == dtype and (got - exact).abs().max() <= 3 * (want - exact).abs().max()
 
 
+@pytest.mark.parametrize("name", ["keys", "known for one size", "spread"])
+def test_sizes_that_vary(name):
+    """Code for all sizes takes a mask as it comes; the triangle of one size is not known then."""
+    fn = {
+        "keys": lambda q, k, v, b: torch.softmax(q @ k.mT + b, -1) @ v,
+        "known for one size": lambda q, k, v, b: torch.softmax(q @ k.mT + torch.triu(torch.full((q.shape[-2],) * 2, -INF), 1), -1) @ v,
+        "spread": lambda q, k, v, b: torch.softmax((q @ k.mT).masked_fill((b < 0).expand(-1, 1, q.shape[-2], -1), -1e9), -1) @ v,
+    }[name]
+    compiled = minipt2.compile(fn, dynamic=True)
+    for batch, length in ((2, 12), (3, 20)):
+        q, k, v = heads(batch, 2, length, 8, grad=True)
+        bias = torch.zeros(batch, 1, 1, length)
+        bias[0], bias[1, ..., 5:] = -1e30, -1e30
+        found = [(y, *torch.autograd.grad(y.sin().sum(), (q, k, v))) for y in (compiled(q, k, v, bias), fn(q, k, v, bias))]
+        torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
+
+
 class Asked(TorchFunctionMode):
     """The dtypes with which the operator is called."""
 
