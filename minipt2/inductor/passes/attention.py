@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Callable, Iterator
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +27,10 @@ FILLED = -1e9
 _SPELLINGS: dict[str, tuple[Any, ...]] = {
     "matmul": (operator.matmul, torch.matmul, torch.bmm, "matmul", "bmm"),
     "softmax": (torch.softmax, F.softmax, "softmax"),
-    "div": (operator.truediv, torch.div, "div"),
-    "mul": (operator.mul, torch.mul, "mul"),
-    "add": (operator.add, torch.add, "add"),
-    "fill": (torch.masked_fill, "masked_fill"),
+    "div": (operator.truediv, torch.div, "div", operator.itruediv, "div_"),
+    "mul": (operator.mul, torch.mul, "mul", operator.imul, "mul_"),
+    "add": (operator.add, torch.add, "add", operator.iadd, "add_"),
+    "fill": (torch.masked_fill, "masked_fill", "masked_fill_"),
     "where": (torch.where,),
     "dropout": (F.dropout,),
     "cast": ("to", "float", "type", "type_as"),
@@ -85,10 +85,16 @@ def _match(softmax: fx.Node) -> Attention | None:
         return None
     made = Attention(softmax, softmax, last.args[1], softmax, last, drop=drop, after=after)
     node = softmax.args[0]
-    while node is not None and _kind(node) != "matmul":
+    while isinstance(node, fx.Node):
+        for write in reversed(_writes(node)):
+            made.between.append(write)
+            if _step(write, made) is not node:
+                return None
+        if len(_readers(node)) - len(_writes(node)) != 1 or _kind(node) == "matmul":
+            break
         made.between.append(node)
         node = _step(node, made)
-    if node is None or len(_readers(node)) != 1:
+    if not isinstance(node, fx.Node) or _kind(node) != "matmul" or len(_readers(node)) - len(_writes(node)) != 1:
         return None
     made.q, made.k_t, made.first = node.args[0], node.args[1], node
     return made
@@ -113,8 +119,6 @@ def _over_last(softmax: fx.Node) -> bool:
 
 def _step(node: fx.Node, made: Attention) -> fx.Node | None:
     """The operand of ``node`` that leads to the scores; what the node does to them is noted. None: not attention as known here."""
-    if len(_readers(node)) != 1:
-        return None
     kind, masked = _kind(node), made.bias is not None or made.filled is not None
     if kind == "cast":
         return node.args[0] if value(node).dtype == torch.float32 else None
@@ -123,7 +127,7 @@ def _step(node: fx.Node, made: Attention) -> fx.Node | None:
     if masked or node.kwargs:
         return None
     if kind == "add" and len(node.args) == 2:
-        return _adding(node, made)
+        return _adding(node, made, node.args[:1] if _in_place(node) else node.args)
     if kind == "fill":
         scores, made.filled, made.fill = node.args
     elif kind == "where":
@@ -146,13 +150,24 @@ def _scaling(node: fx.Node, kind: str, made: Attention) -> fx.Node | None:
     return a
 
 
-def _adding(node: fx.Node, made: Attention) -> fx.Node | None:
-    """Of two operands the scores are the one that only the sum reads and that a matmul leads to."""
-    for scores, bias in (node.args, node.args[::-1]):
+def _adding(node: fx.Node, made: Attention, either: Sequence[Any]) -> fx.Node | None:
+    """Of ``either`` operand the scores are the one that a matmul leads to."""
+    for scores in either:
+        bias = node.args[node.args[0] is scores]
         if isinstance(scores, fx.Node) and isinstance(bias, fx.Node) and _kind(scores) in ("matmul", "mul", "div", "cast"):
             made.bias = bias
             return scores
     return None
+
+
+def _in_place(node: fx.Node) -> bool:
+    return node.target in _IN_PLACE or isinstance(node.target, str) and node.target.endswith("_")
+
+
+def _writes(node: fx.Node) -> list[fx.Node]:
+    """What changes ``node`` in place, in order, before the last of its users reads it (``scores += mask``)."""
+    users = sorted(node.users)
+    return [user for user in users[:-1] if _kind(user) is not None and _in_place(user) and user.args[0] is node and not user.users]
 
 
 def _readers(node: fx.Node) -> list[fx.Node]:
@@ -176,7 +191,7 @@ def _plain_region(a: Attention) -> bool:
     """Whether q, k, v and the mask are at the end what they were where they were read, and the modes too."""
     node = a.first
     while node is not a.last:
-        if _acts(node):
+        if _acts(node) and node not in a.between:
             return False
         node = node.next
     return True

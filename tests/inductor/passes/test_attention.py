@@ -45,12 +45,34 @@ def check(fn, *args, expected=1):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
+def in_place(q, k, v):
+    scores = q @ k.mT
+    scores *= 0.3
+    scores += torch.triu(torch.full((12, 12), -INF), 1)
+    return torch.softmax(scores, -1) @ v
+
+
+def into_the_mask(q, k, v):
+    mask = torch.zeros(2, 3, 12, 12) - 1.0
+    mask += q @ k.mT
+    return torch.softmax(mask, -1) @ v
+
+
+def too_late(q, k, v):
+    scores = q @ k.mT
+    weights = torch.softmax(scores, -1)
+    scores += 1.0
+    return weights @ v + scores.sum()
+
+
 SPELLINGS = {
     "operators": lambda q, k, v: torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1]), dim=-1) @ v,
     "methods": lambda q, k, v: q.matmul(k.mT).mul(0.25).softmax(-1).matmul(v),
     "functions": lambda q, k, v: torch.matmul(F.softmax(torch.matmul(q * 0.3, k.permute(0, 1, 3, 2)), dim=3), v),
     "in float32": lambda q, k, v: torch.matmul(F.softmax(q @ k.transpose(2, 3), dim=-1, dtype=torch.float32).to(q.dtype), v),
     "dropout of nothing": lambda q, k, v: F.dropout(torch.softmax(q @ k.mT, -1), 0.5, training=False) @ v,
+    "in place": in_place,
+    "in place by methods": lambda q, k, v: (q @ k.mT).div_(3.0).masked_fill_(~CAUSAL, -INF).softmax(-1) @ v,
     "no scale": lambda q, k, v: (q @ k.mT).softmax(3) @ v,
 }
 
@@ -281,6 +303,8 @@ def drop_all_in_place(weights):
 
 OTHERS = {
     "weights are used": returns_weights,
+    "changed afterwards": too_late,
+    "the mask is changed": into_the_mask,
     "a write in between": writes_between,
     "softmax over queries": lambda q, k, v: torch.softmax(q @ k.mT, -2) @ v,
     "weights from the right": lambda q, k, v: v.mT @ torch.softmax(q @ k.mT, -1),
