@@ -6,6 +6,7 @@ assistants. ``autograder`` writes a zip with the scripts of its format at its ro
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 import zipfile
 from pathlib import Path
@@ -28,8 +29,8 @@ class Refused(Exception):
     """What would be handed out or graded with is not in order."""
 
 
-def new(folder: Path, tasks: Iterable[Task], *, term: str, policy: str = "tutor") -> None:
-    """Write the repository that students start from. Raises Refused if the folder is not empty."""
+def new(folder: Path, tasks: Iterable[Task], *, term: str, policy: str = "tutor", package: str = "minipt2") -> None:
+    """Write the repository that students start from. ``package``: how pip finds minipt2. Raises Refused if the folder is not empty."""
     if folder.exists() and any(folder.iterdir()):
         raise Refused(f"{folder} is not empty")
     folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,7 @@ def new(folder: Path, tasks: Iterable[Task], *, term: str, policy: str = "tutor"
     place.save()
     files = {
         "README.md": _readme(chosen, term), "AGENTS.md": f"# For assistants\n\nPolicy of this course: **{policy}**.\n\n{POLICIES[policy]}\n",
-        "syllabus.toml": _syllabus(chosen, term), "requirements.txt": "torch>=2.11,<2.15\nminipt2\npytest>=8\n",
+        "syllabus.toml": _syllabus(chosen, term), "requirements.txt": f"torch>=2.11,<2.15\n{package}\npytest>=8\n",
         ".github/workflows/check.yml": _WORKFLOW, ".gitignore": "__pycache__/\n*.pyc\ngrade/\n",
     }
     for name, text in files.items():
@@ -58,8 +59,19 @@ def copy_exercise(task: Task, to: Path, *, private: bool) -> None:
     shutil.copy(task.test_file, to / task.test_file.name)
 
 
+def origin() -> str:
+    """What pip is to install where nothing else is said: this copy's git repository, as far as students can reach it; else the name."""
+    git = ["git", "-C", str(PACKAGE.parent), "remote", "get-url", "origin"]
+    try:
+        found = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip() if (PACKAGE.parent / ".git").exists() else ""
+    except (OSError, subprocess.CalledProcessError):  # no git, or no origin
+        found = ""
+    return f"minipt2 @ git+{found}" if found.startswith(("https://", "ssh://")) else "minipt2"
+
+
 def _readme(tasks: Sequence[Task], term: str) -> str:
-    lines = [f"# minipt2, {term}", "", "```sh", "pip install -r requirements.txt", "minipt2 learn doctor", "minipt2 learn list",
+    lines = [f"# minipt2, {term}", "", "You need Linux (or Windows with WSL), Python 3.11 to 3.13 and a C compiler.", "",
+             "```sh", "python3 -m venv .venv && . .venv/bin/activate", "pip install -r requirements.txt", "minipt2 learn doctor", "minipt2 learn list",
              f"minipt2 learn check {tasks[0].id}", "```", "", "| exercise | | minutes |", "| --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {t.id} | [{t.title}]({t.slug}/README.md) | {t.minutes} |" for t in tasks)]) + "\n"
 

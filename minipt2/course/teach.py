@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     new.add_argument("ids", nargs="*", help="exercises or chapters (default: all)")
     new.add_argument("--term", default="this term")
     new.add_argument("--policy", choices=starter.POLICIES, default="tutor", help="what assistants may do (default: tutor)")
+    new.add_argument("--package", default="", help="how pip finds minipt2: \"minipt2 @ git+https://...\", a wheel's address (default: this copy's git origin)")
     grader = commands.add_parser("autograder", help="write an autograder")
     grader.add_argument("ids", nargs="+", help="exercises or chapters")
     grader.add_argument("-o", "--out", type=Path, default=Path("autograder.zip"))
@@ -69,9 +70,12 @@ def chosen(known: dict[str, Task], ids: list[str]) -> list[Task]:
 
 def _new(args: argparse.Namespace, known: dict[str, Task], out: Console) -> int:
     picked = chosen(known, args.ids)
-    starter.new(args.folder, picked, term=args.term, policy=args.policy)
+    package = args.package or starter.origin()
+    starter.new(args.folder, picked, term=args.term, policy=args.policy, package=package)
     found = leaks.scan(args.folder, known)
-    out.print(escape(f"{args.folder}: {len(picked)} exercises, {len(found)} leaks"))
+    out.print(escape(f"{args.folder}: {len(picked)} exercises, {len(found)} leaks; students install {package!r}"))
+    if package == "minipt2":
+        out.print("this copy has no address that students could install from: say one with --package, or write it into requirements.txt")
     return _report(found, out)
 
 

@@ -36,6 +36,20 @@ def test_it_has_everything_else(repository):
         assert (repository / name).exists()
 
 
+def test_students_install_from_where_the_instructor_says(tmp_path, monkeypatch):
+    starter.new(tmp_path / "a", [KNOWN["3.4"]], term="t", package="minipt2 @ git+https://example.org/minipt2")
+    assert "\nminipt2 @ git+https://example.org/minipt2\n" in (tmp_path / "a" / "requirements.txt").read_text()
+    clone = tmp_path / "clone"
+    (clone / "minipt2").mkdir(parents=True)
+    monkeypatch.setattr(starter, "PACKAGE", clone / "minipt2")
+    assert starter.origin() == "minipt2"
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    for address, said in (("/somewhere/here", "minipt2"), ("https://example.org/x.git", "minipt2 @ git+https://example.org/x.git")):
+        subprocess.run(["git", "-C", str(clone), "remote", "remove", "origin"], capture_output=True)
+        subprocess.run(["git", "-C", str(clone), "remote", "add", "origin", address], check=True)
+        assert starter.origin() == said
+
+
 def test_nothing_is_written_over(repository):
     with pytest.raises(starter.Refused, match="not empty"):
         starter.new(repository, KNOWN.values(), term="x")
