@@ -29,6 +29,8 @@ from ..report.measure import geometric_mean
 from . import zoo
 
 PEER = "torch.compile"
+ORDER = [(True, PEER), (True, "minipt2"), (False, "minipt2"), (False, PEER), (False, "eager")]
+"""In which contenders compile, those that tune first; the peer takes longest, and is what a row can do without."""
 CORES = 4
 """That a compiling process and its helpers share."""
 FIRST_LIMIT = 200.0
@@ -144,7 +146,7 @@ class Run:
     # ------------------------------------------------------------ compiling
     def prepare(self, wanted: Iterable[Case]) -> None:
         """All contenders of ``wanted``, tuned ones first and the peer last, until ``--prepare-limit`` seconds are over: what still compiles then is ended."""
-        jobs: dict[str, tuple[int, Case, str]] = {}
+        jobs: dict[str, tuple[float, Case, str]] = {}
         for case in wanted:
             for who in ("eager", *case.contenders):
                 name, _, other = who.partition(" ")
@@ -152,9 +154,8 @@ class Run:
                 tuned = alone.mode.startswith("max")
                 key = f"{alone.name} {name}"
                 if key not in self.prepared and not (name == "eager" and case.phase == "infer"):
-                    dear = (8 if tuned else 0) + (4 if name == PEER and tuned else 0 if name == PEER else 2) + (name != PEER and case.phase == "train")
-                    jobs.setdefault(key, (dear, alone, name))
-        todo = sorted(jobs.items(), key=lambda item: -item[1][0])
+                    jobs.setdefault(key, (ORDER.index((tuned, name)) - (case.phase == "train") / 2, alone, name))
+        todo = sorted(jobs.items(), key=lambda item: item[1][0])
         cores = len(os.sched_getaffinity(0))
         slots: queue.Queue[int] = queue.Queue()
         count = min(self.args.slots or max(cores - 4, 1), len(todo) or 1)
@@ -163,12 +164,12 @@ class Run:
         end = time.monotonic() + self.args.prepare_limit
         self.say(f"preparing {len(todo)} in {count} processes at a time")
 
-        def one(item: tuple[str, tuple[int, Case, str]]) -> None:
-            key, (dear, case, who) = item
+        def one(item: tuple[str, tuple[float, Case, str]]) -> None:
+            key, (_, case, who) = item
             slot = slots.get()
             try:
                 if time.monotonic() < end:
-                    self._prepare(key, case, who, slot, min(CORES * (2 if dear >= 8 else 1), cores), end)
+                    self._prepare(key, case, who, slot, min(CORES * (2 if case.mode.startswith("max") else 1), cores), end)
             finally:
                 slots.put(slot)
         with ThreadPoolExecutor(count) as pool:

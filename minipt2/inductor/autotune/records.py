@@ -37,7 +37,9 @@ def label(c: Any) -> str:
     """A configuration in a few words."""
     if not isinstance(c, Blocks):
         return str(c)
-    return f"{c.x}" + f"×{c.y}" * bool(c.y) + f"×{c.z}" * bool(c.z) + f" rows of {c.r}" * bool(c.r) + f", {c.warps} warps" + f", {c.stages} stages" * (c.stages > 1)
+    sides = "×".join(str(n) for n in (c.x, c.y, c.z) if n)
+    return (sides + f" rows of {c.r}" * bool(c.r) + f", {c.warps} warps" + f", {c.stages} stages" * (c.stages > 1)
+            + f", {c.held} pieces held" * (c.held > 0))
 
 
 def progress(items: Iterable[T], total: int, what: str) -> Iterator[T]:

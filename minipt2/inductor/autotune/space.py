@@ -10,6 +10,7 @@ r             a looped row: half to twice; a row in registers:    the power of t
               also looped, in halves
 warps         half to twice the guess, at most 32                 1024 threads; ``HELD`` values a thread, or it spills
 stages        looped rows: 1 and 3 (loads run ahead)              shared memory for what is in flight
+held          pieces that stay in registers: none too             with the piece at hand, ``HELD`` values a thread
 ============  ==================================================  =======================================================
 
 Upstream: ``torch._inductor.runtime.triton_heuristics`` and ``coordinate_descent_tuner``.
@@ -52,7 +53,7 @@ def launchable(c: Blocks, plan: Plan, hw: Hw) -> bool:
     elements = c.x * max(c.y, 1) * max(c.z, 1) * max(c.r, 1)
     threads = c.warps * hw.warp
     in_flight = elements * sum(p.dtype.itemsize for p in plan.params if not p.written) * (c.stages - 1)
-    return (threads <= 1024 and elements <= ELEMENTS and elements <= HELD * threads and elements >= threads // 4 and in_flight <= hw.shared
+    return (threads <= 1024 and elements <= ELEMENTS and elements * (1 + c.held) <= HELD * threads and elements >= threads // 4 and in_flight <= hw.shared
             and (not c.y or _second(c, plan) <= MOST_Y))
     # <<< 7.2
 
@@ -72,8 +73,8 @@ def _around(guess: Blocks, plan: Plan) -> Iterator[Blocks]:
         xs = {max(min(int(guess.x * f), most.x), 1) for f in (0.25, 0.5, 1, 2, 4)}
         ys = {max(min(int(guess.y * f), most.y), 1) for f in (0.25, 0.5, 1, 2, 4)} if guess.y else {0}
         for x, y, r, w in itertools.product(xs, ys, rs, warps):
-            for stages in (1, 3) if r and r < plan.length else (1,):
-                yield replace(guess, x=x, y=y, z=z, r=r, warps=w, stages=stages)
+            for stages, held in itertools.product((1, 3) if r and r < plan.length else (1,), {0, guess.held}):
+                yield replace(guess, x=x, y=y, z=z, r=r, warps=w, stages=stages, held=held)
 
 
 def _thirds(guess: Blocks, plan: Plan) -> set[int]:
@@ -112,4 +113,4 @@ def _distance(a: Blocks, b: Blocks) -> float:
 
 
 def _key(c: Blocks) -> tuple[int, ...]:
-    return c.x, c.y, c.r, c.warps, c.stages, c.z
+    return c.x, c.y, c.r, c.warps, c.stages, c.z, c.held + 1

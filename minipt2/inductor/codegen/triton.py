@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 
@@ -183,7 +183,8 @@ class Writer(Body):
         self.online = {} if self.persistent or not plan.inner or stays_near(self.most) else online(plan)
         self.walks: dict[tuple[str, Any], list[int]] = {}
         self.walk, self.in_held = 0, False
-        self.held: list[dict[int, str]] = [{} for _ in range(blocks.held)]
+        known = plan.inner and isinstance(length := self.axes["r"].length, int) and not self.persistent
+        self.held: list[dict[int, str]] = [{} for _ in range(min(blocks.held, length // blocks.r) if known else 0)]
         """What stays of each piece in registers, by value."""
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
@@ -270,6 +271,11 @@ class Writer(Body):
             return ', eviction_policy="evict_last"'
         return ', eviction_policy="evict_first"' if seen[0] < self.walk else ""
 
+    def kept_out(self, store: Instr) -> str:
+        """What is written along rows that are read again shall not take their place."""
+        again = store.id in self.plan.in_row and any(len(seen) > 1 for seen in self.walks.values())
+        return ', eviction_policy="evict_first"' if again else ""
+
     def accumulator(self, i: Instr) -> "Accumulator | Online | Welford":
         return Online(i.dtype) if i.id in self.online else accumulator(i.args[0], i.dtype)
 
@@ -290,7 +296,7 @@ class Writer(Body):
             merged = any(isinstance(acc, Welford) for acc in accs)
             if merged:
                 self.line("steps = 0.0")
-            for piece in (*map(self.staying, range(self.blocks.held)), self.loop()):
+            for piece in (*map(self.staying, range(len(self.held))), self.loop()):
                 with piece:
                     if merged:
                         self.line("steps += 1.0")
@@ -335,7 +341,7 @@ class Writer(Body):
     def steps(self, end: str) -> str:
         """Where the pieces begin; with ``stages``, pieces to come are read ahead into shared memory (softmax
         over 65536, on an H200: slower than without; ``max-autotune`` tries)."""
-        begin, ahead = self.blocks.held * self.blocks.r, self.blocks.stages
+        begin, ahead = len(self.held) * self.blocks.r, self.blocks.stages
         return f"range({begin}, {end}, RBLOCK)" if ahead == 1 else f"tl.range({begin}, {end}, RBLOCK, num_stages={ahead})"
 
     def _element(self, i: Instr) -> str:

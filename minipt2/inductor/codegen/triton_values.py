@@ -271,6 +271,10 @@ class Body:
         """What the cache should know of a load: nothing."""
         return ""
 
+    def kept_out(self, store: Instr) -> str:
+        """What the cache should know of a store: nothing."""
+        return ""
+
     def store(self, i: Instr) -> None:
         """The statement of a store; every axis in force counts, so that no element is written by a program that has none."""
         name, index, ref, mode = i.args
@@ -279,7 +283,7 @@ class Body:
         value = self.in_memory(ref, self.types[name])
         place = self.place(name, index, along)
         if mode is None:
-            self.line(f"tl.store({place}, {index_text.bare(value)}" + (f", {mask})" if mask else ")"))
+            self.line(f"tl.store({place}, {index_text.bare(value)}" + (f", {mask}" if mask else "") + f"{self.kept_out(i)})")
         else:
             self.line(f'tl.atomic_add({place}, {index_text.bare(value)}' + (f", {mask}" if mask else "") + ', sem="relaxed")')
 

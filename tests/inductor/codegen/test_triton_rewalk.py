@@ -57,6 +57,32 @@ def half_softmax(x):
     return P.convert(softmax(P.convert(x, torch.float32)), torch.bfloat16)
 
 
+def test_what_stays_in_registers_is_read_once(monkeypatch):
+    """The first pieces are loaded on the first walk alone; what is left of a row, here with a ragged end, on each."""
+    monkeypatch.setattr(codegen, "choose", lambda *args: replace(choose(*args), r=4096, held=3))
+    x = rows()[5:].repeat(70, 1)
+    text = generated(softmax, x)[1].text
+    assert text.count("tl.load") == 3 + 2 and text.count("range(12288, 40000, RBLOCK)") == 2 and text.count("tl.store") == 3 + 1
+    torch.testing.assert_close(run(softmax, x)[0], torch.softmax(x, -1), rtol=1e-5, atol=1e-7)
+    for fn in (lambda u: P.var_mean(u, [1], 0.0, True), lambda u: P.sum(P.sub(u, P.broadcast_in_dim(P.amax(u, [1]), u.shape, [0])), [1])):
+        for found, wanted in zip(run(fn, x), fn(x) if isinstance(fn(x), (list, tuple)) else [fn(x)]):
+            torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_more_pieces_than_a_row_has(monkeypatch):
+    monkeypatch.setattr(codegen, "choose", lambda *args: replace(choose(*args), r=16384, held=5))
+    x = rows()[5:]
+    assert "range(32768, 40000" in generated(softmax, x.repeat(80, 1))[1].text
+    torch.testing.assert_close(run(softmax, x.repeat(80, 1))[0][:2], torch.softmax(x, -1), rtol=1e-5, atol=1e-7)
+
+
+def test_pieces_of_long_rows():
+    """A softmax in float32 takes pieces twice as long where few elements lie beyond the end."""
+    for length, piece in ((1 << 16, 32768), (40000, 16384), (60000, 32768), (50257, 16384)):
+        assert f"RBLOCK: tl.constexpr = {piece}\n" in generated(softmax, torch.empty(140, length, device="meta"))[1].text
+    assert "range(32768, 65536, RBLOCK)" in generated(half_softmax, torch.empty(140, 1 << 16, device="meta", dtype=torch.bfloat16))[1].text
+
+
 @pytest.mark.parametrize("length, walks", [(1 << 16, 3), (1 << 17, 2)])
 def test_short_rows_of_half_types_are_walked_once_more(length, walks):
     """Where a row stays near, one exponential less an element is worth a walk."""
@@ -67,7 +93,7 @@ def test_pieces_read_ahead(monkeypatch):
     """With stages, the loops over a row say so to Triton; the results are the same."""
     monkeypatch.setattr(codegen, "choose", lambda *args: replace(choose(*args), stages=3))
     x = rows(torch.bfloat16).repeat(20, 1)
-    assert "tl.range(0, 40000, RBLOCK, num_stages=3)" in generated(half_softmax, x)[1].text
+    assert "tl.range(32768, 40000, RBLOCK, num_stages=3)" in generated(half_softmax, x)[1].text
     torch.testing.assert_close(run(half_softmax, x)[0], torch.softmax(x, -1), rtol=1e-2, atol=1e-7, equal_nan=True)
 
 
