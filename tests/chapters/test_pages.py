@@ -5,6 +5,7 @@ import pytest
 
 from chapters import book
 from chapters.figures import FIGURES, TABLES
+from minipt2.course import process, regions, tasks
 from minipt2.report import reference
 
 SITE = book.ROOT / "site"
@@ -25,6 +26,20 @@ def test_programs_run(page, fresh, tmp_path, monkeypatch):
             line = text.count("\n", 0, found.start()) + 1
             exec(compile("\n" * line + found["body"], str(page), "exec"), namespace)
     assert page.name != "start.md" or (tmp_path / "report.html").stat().st_size > 1000
+
+
+def test_the_private_variant_of_the_page_for_instructors_grades(tmp_path):
+    """As an autograder runs it: beside the visible tests, on an answer; the reference passes, wrong prices do not."""
+    (block,) = [f for f in book.FENCE.finditer((SITE / "teach.md").read_text()) if f["info"].startswith("python")]
+    task = tasks.all_tasks(tasks.home())["3.4"]
+    (tmp_path / "test_3_4.py").write_text(block["body"])
+    answer = tmp_path / "answer.py"
+    reference = regions.answer(task.source, "3.4")
+    for text, good in ((reference, True), (reference.replace("capacity=cost(node)", "capacity=1.0 + cost(node)"), False)):
+        answer.write_text(text)
+        outcome = process.check(task, answer, [tmp_path / "test_3_4.py"], examine=False)
+        (hidden,) = [t for t in outcome.tests if t.hidden]
+        assert hidden.name == "test_prices_of_this_term" and outcome.passed is good, outcome
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
