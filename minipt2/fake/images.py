@@ -10,6 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from ..prims.meta import channels_last_strides, contiguous_strides, is_channels_last, is_dense
+from ..prims.pooling import pooled_size
 from ..shapes.known import equal_all
 from .families import Irregular, _broadcast, _pointwise, _probe, dense_strides, family, new
 from .tensor import FakeMode, FakeTensor
@@ -109,12 +110,6 @@ def _image(mode: FakeMode, x: FakeTensor, shape: Sequence[int], dtype: torch.dty
     return new(mode, shape, x, dtype, channels_last_strides(shape) if last else None)
 
 
-def _pooled(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
-    span = size + 2 * padding - dilation * (kernel - 1) - 1
-    out = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
-    return out - 1 if ceil_mode and (out - 1) * stride >= size + padding else out
-
-
 def _pair(values: Any, default: Any = None) -> tuple[int, int]:
     values = tuple(values) if not isinstance(values, int) else (values,)
     return tuple(default) if not values else values * 2 if len(values) == 1 else values
@@ -123,7 +118,7 @@ def _pair(values: Any, default: Any = None) -> tuple[int, int]:
 def _pool(x: FakeTensor, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> tuple[int, ...]:
     kernel = _pair(kernel)
     facts = zip(x.shape[-2:], kernel, _pair(stride, kernel), _pair(padding), _pair(dilation))
-    size = tuple(_pooled(n, k, s, p, d, ceil_mode) for n, k, s, p, d in facts)
+    size = tuple(pooled_size(n, k, s, p, d, ceil_mode) for n, k, s, p, d in facts)
     if x.dim() not in (3, 4) or any(n < 1 for n in size) or any(n == 0 for n in x.shape) or any(2 * p > k for p, k in zip(_pair(padding), kernel)):
         raise Irregular
     return (*x.shape[:-2], *size)

@@ -12,6 +12,7 @@ from typing import Sequence
 import torch
 import torch.nn.functional as F
 
+from ..shapes.known import known
 from .core import TensorMeta, prim
 from .meta import channels_last_strides, contiguous_strides, is_channels_last
 from .promote import opmath_dtype
@@ -24,10 +25,12 @@ MAX_WINDOW = 127
 
 def pooled_size(size: int, kernel: int, stride: int, pad: int, dilation: int, ceil_mode: bool) -> int:
     """How many windows there are along one dimension. With ``ceil_mode`` a last one may hang over the edge, if it starts inside the input or
-    the padding before it."""
+    the padding before it: a minimum, so that symbolic sizes are not guarded."""
     span = size + 2 * pad - dilation * (kernel - 1) - 1
-    out = (-(-span // stride) if ceil_mode else span // stride) + 1
-    return out - 1 if ceil_mode and (out - 1) * stride >= size + pad else out
+    if not ceil_mode:
+        return span // stride + 1
+    out = (span + stride - 1) // stride + 1
+    return out if known((out - 1) * stride < size + pad) else torch.sym_min(out, (size + pad - 1) // stride + 1)
 
 
 def _like(x: T, shape: Ints, dtype: torch.dtype) -> T:
