@@ -37,6 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    if re.match(r"breaks/MP", page.file.src_uri):  # where messages lead to, so nobody comes from the list
+        markdown += "\n[All reasons](index.md) · [What a break costs](../chapters/01_bytecode.md#what-a-break-costs) · [Debugging](../debugging.md)\n"
     return "\n".join(_no_references(line) if line.startswith("|") else line for line in expand(markdown).split("\n"))
 
 
