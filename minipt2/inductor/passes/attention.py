@@ -18,6 +18,7 @@ from torch import fx
 from ...config import config
 from ...prims.lazy import Graph
 from .attention_mask import Attention, expanded, mask_agrees, operands, value
+from .mask_values import writes
 
 DEEPEST_HEAD = 32
 """On a CPU the fused backward computes the scores again: with gradients it wins only over heads of so many channels."""
@@ -161,7 +162,7 @@ def _adding(node: fx.Node, made: Attention, either: Sequence[Any]) -> fx.Node | 
 
 
 def _in_place(node: fx.Node) -> bool:
-    return node.target in _IN_PLACE or isinstance(node.target, str) and node.target.endswith("_")
+    return writes(node) and bool(node.args)
 
 
 def _writes(node: fx.Node) -> list[fx.Node]:
@@ -199,13 +200,7 @@ def _plain_region(a: Attention) -> bool:
 
 def _acts(node: fx.Node) -> bool:
     """Whether ``node`` writes into a tensor, or sets a mode (and gives nothing)."""
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    writes = name.endswith("_") and not name.endswith("__") and node.target not in _SPELT_SO or node.target in _IN_PLACE or "out" in node.kwargs
-    return writes or node.meta.get("val") is None
-
-
-_SPELT_SO = {operator.and_, operator.or_, operator.not_, operator.is_}
-_IN_PLACE = {getattr(operator, name) for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul".split()}
+    return writes(node) or node.meta.get("val") is None
 
 
 def _shapes_agree(a: Attention) -> bool:

@@ -8,6 +8,7 @@ Upstream has no counterpart: there a mask goes to the operator as it is, and row
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,42 @@ def name_of(node: fx.Node) -> str:
     return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
+def writes(node: fx.Node) -> bool:
+    """Whether ``node`` writes into a tensor."""
+    name = name_of(node)
+    spelt_so = name.endswith("_") and not name.endswith("__") and node.target not in _SPELT_SO
+    return node.op in ("call_function", "call_method") and (spelt_so or name in _IN_PLACE or "out" in node.kwargs)
+
+
+_SPELT_SO = {operator.and_, operator.or_, operator.not_, operator.is_}
+_IN_PLACE = {spelling for name in "iadd isub imul itruediv ifloordiv imod ipow iand ior ixor imatmul ilshift irshift setitem".split()
+             for spelling in (name, f"__{name}__")}
+_FRESH = (_ELEMENTWISE - _CASTS) | frozenset("""
+    matmul bmm softmax dropout linear layer_norm embedding cat any all amax sum full_like zeros_like ones_like tril triu repeat clone index_select gather
+    scaled_dot_product_attention
+""".split())
+"""What gives a tensor of its own: whatever else there is may give a view."""
+
+
+def _changes(node: fx.Node) -> bool:
+    """Whether somebody may write into ``node``, or into a view of it: its value is not what made it then."""
+    pending, seen = [node], {node}
+    while pending:
+        tensor = pending.pop()
+        for user in tensor.users:
+            if writes(user) and _written(user) in (tensor, None):
+                return True
+            if name_of(user) not in _FRESH and user not in seen and user.op != "output":
+                seen.add(user)
+                pending.append(user)
+    return False
+
+
+def _written(write: fx.Node) -> fx.Node | None:
+    """The tensor that ``write`` writes into; None: not said simply."""
+    return write.args[0] if "out" not in write.kwargs and write.args and isinstance(write.args[0], fx.Node) else None
+
+
 # ------------------------------------------------------------------ all values
 def constant(node: fx.Node) -> torch.Tensor | None:
     """The value of ``node``, on the CPU, where it depends on no input and on no size that varies; else None."""
@@ -89,7 +126,7 @@ def constant(node: fx.Node) -> torch.Tensor | None:
 
 def _computable(node: fx.Node) -> bool:
     val = node.meta.get("val")
-    if node.op not in ("call_function", "call_method") or name_of(node) not in _PURE or not isinstance(val, torch.Tensor):
+    if node.op not in ("call_function", "call_method") or name_of(node) not in _PURE or not isinstance(val, torch.Tensor) or _changes(node):
         return False
     numbers = [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, (SYMBOLIC, str))]
     return not numbers and all(type(n) is int for n in val.shape) and val.numel() <= MOST_ELEMENTS
@@ -102,7 +139,7 @@ def alike(mask: fx.Node) -> bool:
     if not isinstance(val, torch.Tensor) or val.ndim < 2 or same(val.shape[-2], 1):
         return True
     name = name_of(mask)
-    if name in _ELEMENTWISE or name == "expand":
+    if (name in _ELEMENTWISE or name == "expand") and not _changes(mask):
         if all(map(alike, [a for a in mask.all_input_nodes if a.meta.get("val") is not None])):
             return True
     value = constant(mask)
@@ -129,6 +166,8 @@ def _bounds(x: Any) -> _Bounds | None:
         if type(x) not in (int, float, bool) or x == math.inf or x != x:
             return None
         return _Bounds(math.inf, -math.inf, True) if x == -math.inf else _Bounds(x, x)
+    if _changes(x):
+        return None
     if x.op in ("placeholder", "get_attr"):
         return _of_input(x.meta["val"])
     name, args = name_of(x), x.args

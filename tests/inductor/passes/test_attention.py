@@ -58,6 +58,18 @@ def into_the_mask(q, k, v):
     return torch.softmax(mask, -1) @ v
 
 
+def mask_in_place(q, k, v):
+    mask = torch.zeros(12, 12)
+    mask[1].fill_(-1e30)
+    mask[2:].masked_fill_(torch.ones(10, 12).tril() == 0, -INF)
+    return torch.softmax(q @ k.mT + mask, -1) @ v
+
+
+def test_a_mask_that_is_written_into():
+    check(mask_in_place, *heads(2, 3, 12, 8))
+    check(mask_in_place, *heads(2, 3, 12, 8, grad=True), expected=0)
+
+
 def too_late(q, k, v):
     scores = q @ k.mT
     weights = torch.softmax(scores, -1)

@@ -108,3 +108,33 @@ def test_masks_alike_for_all_queries(name):
     assert alike(captured(fn, PAD)) == told
     value = fn(PAD)
     assert not told or value.ndim < 2 or bool((value == value[..., :1, :]).all())
+
+
+def filled_in_place(x):
+    mask = torch.zeros(6, 6)
+    mask.masked_fill_(torch.ones(6, 6).tril() == 0, -INF)
+    return mask
+
+
+def set_in_a_view(x):
+    mask = torch.zeros(6, 6)
+    mask[2:].view(-1)[3] = -1e30
+    return mask
+
+
+def added_in_place(x):
+    mask = torch.zeros(6, 6)
+    mask += x @ x.T
+    return mask
+
+
+def set_on_the_diagonal(x):
+    mask = torch.full((6, 6), -INF)
+    mask.diagonal().fill_(0)
+    return mask
+
+
+@pytest.mark.parametrize("fn", [filled_in_place, set_in_a_view, added_in_place, set_on_the_diagonal])
+def test_what_is_written_into_is_not_what_it_was_made_as(fn):
+    node = captured(fn, torch.randn(6, 3))
+    assert constant(node) is None and rows(node).lost and rows(node).empty and not alike(node)
