@@ -4,6 +4,7 @@ Both are totals, of wall clock or of all processor time, so each has a clock of 
 """
 from __future__ import annotations
 
+import gc
 import os
 import queue
 import statistics
@@ -42,6 +43,7 @@ def over_sizes(name: str, dynamic: bool | None) -> tuple[float, int]:
     """Seconds for one inference at each size, compilations included, and how many graphs there were."""
     minipt2.reset()
     model = minipt2.compile(models.build(name, "small").eval(), dynamic=dynamic)
+    gc.collect()  # what the side before left behind is not this one's to clear away
     start = all_processor_time()
     with torch.no_grad(), config.patch(disk_cache=False):
         for size in SIZES[name]:
