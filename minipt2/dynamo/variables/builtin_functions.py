@@ -275,6 +275,10 @@ def mapping_proxy(tx, mapping):
 
 @handles(range)
 def range_(tx, *args):
+    for a in args:
+        if isinstance(a, (NumberVariable, TensorVariable)) and constants(a) is None:
+            unsupported("MP102", f"how often a loop runs depends on tensor data: range of {a.describe()}",
+                        "run as often as it can be needed and mask what is beyond (torch.where), or read the number outside the compiled code and pass it in")
     bounds = [as_index(tx, a) for a in args]
     value = fold(range, *bounds)
     return value if isinstance(value, RangeVariable) else unsupported("MP303", "range of unknown bounds")

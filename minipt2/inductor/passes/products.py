@@ -80,12 +80,14 @@ def _linear(node: fx.Node, x: fx.Node, weight: fx.Node, bias: fx.Node | None) ->
 
 
 def _convolution(node: fx.Node, x: fx.Node, weight: fx.Node) -> Problem | None:
-    """Batch and image may be of any size: C is told them at each call. What is raced is the likely size."""
+    """Batch and image may be of any size: C is told them at each call. What is raced is the likely size, which an image needs to have."""
     _, _, _, stride, padding, dilation, transposed, _, groups = node.args
     pairs = [(v[0], v[-1]) for v in (stride, padding, dilation)]
     columns, inside, *taps = shape_of(weight)
     channels, depthwise = inside * groups, inside == 1 and groups == columns > 1
     if transposed or not (groups == 1 or depthwise) or len(shape_of(node)) != 4 or not all(isinstance(n, int) for n in (shape_of(x)[1], *sum(pairs, ()))):
+        return None
+    if any(not isinstance(n, int) and n.node.hint is None for n in shape_of(x)[2:]):
         return None
     shape, out = tuple(map(likely, shape_of(x))), tuple(map(likely, shape_of(node)))
     if 0 in shape or 0 in out or not _dense(x) or not _dense(node) or out[0] * out[2] * out[3] < FEWEST_ROWS:

@@ -226,6 +226,24 @@ def test_a_batch_that_is_a_count_of_elements(always):
             torch.testing.assert_close(compiled(x, keep), chosen(x, keep), rtol=1e-5, atol=1e-5)
 
 
+def test_an_image_whose_size_is_read_from_a_tensor_is_not_raced(monkeypatch):
+    """Nobody knows for which size to ask: a guess might be more than fits into memory."""
+    raced = []
+    monkeypatch.setattr(cpu, "worth_packing", lambda problem: raced.append(problem) or True)
+    module = nn.Conv2d(8, 24, 3, padding=1).eval()
+
+    def rows(x, keep):
+        image = x[:, :, torch.nonzero(keep).select(1, 0)]
+        torch._check(image.shape[2] >= 2)
+        return module(image)
+    compiled = minipt2.compile(rows, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for count in (5, 9):
+            x, keep = torch.randn(3, 8, 11, 12), torch.arange(11) < count
+            torch.testing.assert_close(compiled(x, keep), rows(x, keep), rtol=1e-5, atol=1e-5)
+    assert not raced
+
+
 def test_a_bias_with_gaps_and_a_transposed_operand_stay_with_the_vendor(always):
     class Odd(nn.Module):
         def __init__(self):
