@@ -13,8 +13,8 @@ rows          a whole row up to ``PERSISTENT`` elements, read once         later
               several short rows together, 1024 elements or more           a warp for a row of 64 would idle
               longer rows in pieces of 4096                                2 vector loads a thread in flight
               walked twice: in pieces of 16384                             one program an SM, whose row stays in the cache
-              a softmax of one operand: of 32768; in half types of 16384   a piece's maximum is found before its exponentials: an SM has
-              of which two stay in registers                               four units for these
+              one operand of a half type: two pieces of it stay in         three walks, of which two then read half as much
+              registers
               a few long rows shared by programs, results put together     all SMs at work; a second, small kernel
 channels      whole rows of up to 512: 2 vector loads a thread             vectors beside them are read once for several rows
 positions     the same, 1 vector load a thread                             windows and padding are worked out once a row
@@ -35,7 +35,6 @@ from ..scheduler.affine import Index
 from ..scheduler.nodes import walk
 from ..sizes import hint
 from .c_openmp_plan import Plan
-from .triton_rewalk import online
 from .triton_tiles import NARROW, hides_vectors, third_side
 
 PERSISTENT = 32768
@@ -48,10 +47,11 @@ HELD = 32
 LONG = 4096
 """Elements of a row that are worth a program of their own, where rows are too few."""
 WALKED_AGAIN = 16384
-"""Elements at a time of a row that is walked more than once. Measured on rows of 65536: 80 % of a copy, where 4096 gave 50 %."""
+"""Elements at a time of a row that is walked more than once. Measured on rows of 65536: 81 % of a copy, where 4096 gave 50 %, and
+32768 42 %."""
 STAYING = 2
-"""Pieces of such a row that stay in registers, where one operand of a half type is walked three times: 85 % of a copy, without them 78 %. In wider
-types a softmax is walked twice, and pieces twice as long are better: 89 %, without pieces that stay or with one."""
+"""Pieces of such a row that stay in registers, where one operand of a half type is walked three times: 86 % of a copy, without them 79 %. In
+float32 a softmax is walked twice: 81 % without them, 75 % with one."""
 FIRST_CACHE = 1 << 17
 """Bytes of a row that stay in an SM's own cache."""
 MOST_SPLIT = 1024
@@ -194,12 +194,8 @@ def _rows(plan: Plan, hw: Hw) -> Blocks:
 def _walked_again(plan: Plan, operands: int) -> Blocks:
     """A row that does not fit into registers, of which ``operands`` are read, and which is read again."""
     piece = min(WALKED_AGAIN, power(plan.length) // 2)
-    if operands > 1 or piece < WALKED_AGAIN:
-        return Blocks(1, piece, warps=32)
-    if stays_near(plan):
-        return Blocks(1, piece, warps=32, held=STAYING)
-    wide = 2 * WALKED_AGAIN
-    return Blocks(1, wide if online(plan) and -plan.length % wide <= plan.length // 8 else piece, warps=32)
+    held = STAYING if operands == 1 and piece == WALKED_AGAIN and stays_near(plan) else 0
+    return Blocks(1, piece, warps=32, held=held)
 
 
 def _columns(plan: Plan, hw: Hw) -> Blocks:
