@@ -80,6 +80,7 @@ def record(table: dict[str, list[Result]], seconds: list[float]) -> dict[str, An
         if medians:
             rows.append({"chapter": chapter, "model": model, "control": control,
                          "median": medians[len(medians) // 2], "lowest": medians[0], "highest": medians[-1],
+                         "low": min(float(d["low"]) for d in decided), "high": max(float(d["high"]) for d in decided),
                          "floor": float(decided[0]["floor"]), "runs": "".join(MARKS[r.state] for r in table[name])})
     import torch
     machine = f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}"

@@ -59,14 +59,13 @@ def pays_table(chapter: int | None = None) -> str:
     if not path.exists():
         return f"Nothing is recorded in this copy of the site. `{CHAPTERS_COMMAND}` records it, and the next build shows it."
     data = json.loads(path.read_text())
-    controls = {(r["chapter"], r["model"]): r["median"] for r in data["rows"] if r["control"]}
-    rows = [[*[f"{r['chapter']}: {COMPARED[r['chapter']]}"] * (chapter is None), f"`{r['model']}`", f"{r['median']:.2f}",
-             f"{r['lowest']:.2f} to {r['highest']:.2f}" if len(r["runs"]) > 1 else "", _number(controls.get((r["chapter"], r["model"])), 3),
-             f"{r['floor']:.2f}"]
+    controls = {(r["chapter"], r["model"]): f"{r['median']:.2f}" for r in data["rows"] if r["control"]}
+    rows = [[*[f"{r['chapter']}: {COMPARED[r['chapter']]}"] * (chapter is None), f"`{r['model']}`", f"{r['median']:.2f}", f"{r['low']:.2f} to {r['high']:.2f}",
+             controls.get((r["chapter"], r["model"]), ""), f"{r['floor']:.2f}"]
             for r in data["rows"] if not r["control"] and chapter in (None, r["chapter"])]
     runs = max(len(r["runs"]) for r in data["rows"])
     said = f"Times of {COMPARED[chapter]}. " if chapter is not None else "Ratios of times. "
-    head = [*["chapter"] * (chapter is None), "model", "ratio", f"in {runs} run{'s' * (runs > 1)}", "both sides alike", "must be above"]
+    head = [*["chapter"] * (chapter is None), "model", "ratio", f"intervals of {runs} run{'s' * (runs > 1)}", "both sides alike", "must be above"]
     return "\n".join([f"{said}{_machine(data['machine'])}, one thread, {data['date']}:", "", *table(head, rows)])
 
 

@@ -16,7 +16,7 @@ def test_a_chapter_is_green_when_every_run_of_every_model_passed():
     data = pays.record(table, [1.0, 2.0])
     assert [(r["chapter"], r["model"], r["control"], r["runs"]) for r in data["rows"]] == [
         (3, "gpt2", False, "pp"), (3, "mobilenetv2", False, "p?"), (8, "gpt2", False, "pp"), (3, "gpt2", True, "??")]
-    assert data["rows"][0]["median"] == 1.7 and data["rows"][0]["floor"] == 1.05 and data["seconds a run"] == [1, 2]
+    assert data["rows"][0]["median"] == 1.7 and data["rows"][0]["floor"] == 1.05 and data["rows"][1]["low"] == 1.0 and data["seconds a run"] == [1, 2]
     assert pays.green(data["rows"], 2) == [8]
     assert pays.green(data["rows"], 3) == []
 

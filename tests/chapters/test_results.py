@@ -45,11 +45,11 @@ def test_other_records_keep_their_structure(folder):
 
 def test_what_chapters_contribute(folder):
     assert results.CHAPTERS_COMMAND in results.pays_table(3)
-    row = {"chapter": 3, "model": "gpt2", "control": False, "median": 1.7, "lowest": 1.65, "highest": 1.76, "floor": 1.05, "runs": "pp"}
+    row = {"chapter": 3, "model": "gpt2", "control": False, "median": 1.7, "lowest": 1.65, "highest": 1.76, "low": 1.6, "high": 1.8, "floor": 1.05, "runs": "pp"}
     data = {"machine": "M", "date": "D", "rows": [row, {**row, "control": True, "median": 1.003}, {**row, "chapter": 5}]}
     (folder / "chapters_cpu.json").write_text(json.dumps(data))
     one = results.pays_table(3)
-    assert "run by eager kernels, over compiled" in one and "| `gpt2` | 1.70 | 1.65 to 1.76 | 1 | 1.05 |" in one and one.count("gpt2") == 1
+    assert "run by eager kernels, over compiled" in one and "| `gpt2` | 1.70 | 1.60 to 1.80 | 1.00 | 1.05 |" in one and one.count("gpt2") == 1
     assert results.pays_table().count("`gpt2`") == 2 and "| 5: " in results.pays_table()
 
 
