@@ -25,7 +25,7 @@ from typing import Iterator
 from ...exercise import exercise
 from ..codegen.c_openmp_plan import Plan
 from ..codegen.triton_blocks import MOST_Y, Blocks, choose, power
-from ..codegen.triton_tiles import sides, walked_across
+from ..codegen.triton_tiles import sides, short_side, walked_across, y_loop
 from ..hardware import Hw
 
 MOST = 16
@@ -60,7 +60,7 @@ def launchable(c: Blocks, plan: Plan, hw: Hw) -> bool:
 
 def _second(c: Blocks, plan: Plan) -> int:
     """Programs along the shorter axis of the grid."""
-    z, y, x = (prod(n for _, n in side) for side in sides(plan, walked_across(plan), c.z > 0))
+    z, y, x = (prod(n for _, n in side) for side in sides(plan, y_loop(plan, c.z > 0), c.z > 0))
     return min(-(-x // c.x), -(-y // c.y) * (-(-z // c.z) if c.z else 1))
 
 
@@ -79,6 +79,8 @@ def _around(guess: Blocks, plan: Plan) -> Iterator[Blocks]:
 
 def _thirds(guess: Blocks, plan: Plan) -> set[int]:
     """Lengths of a tile's third side; 0: it has two."""
+    if short_side(plan) is not None and guess.z:
+        return {1}
     if guess.z > 1:
         return {max(min(int(guess.z * f), _most(guess, plan).z), 1) for f in (0.5, 1, 2)}
     return {0, 1} if guess.y and len(plan.outer) > 2 and walked_across(plan) else {guess.z}
@@ -103,7 +105,7 @@ def _most(c: Blocks, plan: Plan) -> Blocks:
     """The powers of two that hold the loops along each axis."""
     if not c.y:
         return replace(c, x=power(plan.outer[-1][1] if plan.column else plan.rows) if plan.outer else 1, r=power(plan.length) if plan.inner else 0)
-    z, y, x = (power(prod(n for _, n in side)) for side in sides(plan, walked_across(plan), c.z > 0))
+    z, y, x = (power(prod(n for _, n in side)) for side in sides(plan, y_loop(plan, c.z > 0), c.z > 0))
     return replace(c, x=x, y=y, z=z if c.z else 0)
 
 

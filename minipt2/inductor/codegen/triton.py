@@ -30,7 +30,7 @@ from .triton_ops import STORAGE, cast
 from .triton_reduce import Accumulator, Online, Welford, accumulator
 from .triton_rewalk import online, walks
 from .triton_template import TemplateWriter, template_plan
-from .triton_tiles import sides, walked_across
+from .triton_tiles import sides, walked_across, y_loop
 from .triton_values import Axis, Body
 
 
@@ -207,8 +207,8 @@ class Writer(Body):
                     Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent, ragged=shared)]
         if not blocks.y:
             return [Axis("x", plan.outer, blocks.x)]
-        z, y, x = sides(plan, walked_across(self.most), deep=blocks.z > 0)
-        if not blocks.z:
+        z, y, x = sides(plan, y_loop(self.most, blocks.z > 0), deep=blocks.z > 0)
+        if not z:
             return [Axis("y", y, blocks.y, "[:, None]"), Axis("x", x, blocks.x, "[None, :]")]
         return [Axis("z", z, blocks.z, "[:, None, None]"), Axis("y", y, blocks.y, "[None, :, None]"), Axis("x", x, blocks.x, "[None, None, :]")]
 

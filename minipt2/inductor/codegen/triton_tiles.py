@@ -8,7 +8,8 @@ innermost one::
     z      a second one                                        in1[m, n, b]      b, or else the loops that are left
 
 The loops that are left belong to y (their variables are its quotients), or to z with one element each: then the tile ends where m does,
-and quotients are taken once a program. That pays where division hides from the compiler what lies side by side: ``hides_vectors``.
+and quotients are taken once a program. That pays where division hides from the compiler what lies side by side (``hides_vectors``), and where
+y is a loop of a few iterations, all of which a tile should have (``short_side``).
 Upstream: ``torch._inductor.codegen.simd.SIMDScheduling.select_tiling`` (``triton.max_tiles``, ``prefer_nd_tiling``).
 """
 from __future__ import annotations
@@ -19,7 +20,9 @@ from ..scheduler.affine import Index
 from .c_openmp_plan import Plan
 
 NARROW = 16
-"""Iterations below which a loop is no side of a tile."""
+"""Iterations below which a loop is no side of a tile with two."""
+FEW, LONG_SIDE = 3, 128
+"""Iterations from which on a loop is worth all of a tile's y, beside a piece of an innermost one that is so long."""
 
 
 def across_loops(plan: Plan) -> list[str]:
@@ -38,7 +41,22 @@ def walked_across(plan: Plan) -> str | None:
     return next(iter(across_loops(plan)), None)
 
 
-def sides(plan: Plan, across: str, deep: bool) -> tuple[list, list, list]:
+def short_side(plan: Plan) -> str | None:
+    """A loop of ``FEW`` iterations or more, but too few for a side of a tile with two: heads or channels that come last in one operand as large as
+    any, and not in another. Pieces of its lines belong to all iterations."""
+    if walked_across(plan) is not None or plan.inner or not plan.outer or plan.outer[-1][1] < LONG_SIDE:
+        return None
+    last = plan.outer[-1][0]
+    whole = [i for i in _indices(plan) if i.is_affine() and abs(i.stride(last)) > 1 and len(i.terms) == len(plan.outer)]
+    return next((v for i in whole for v, n in plan.outer[:-1] if n >= FEW and abs(i.stride(v)) == 1), None)
+
+
+def y_loop(plan: Plan, deep: bool) -> str | None:
+    """The loop along y of a tile; ``deep``: of one with three sides."""
+    return walked_across(plan) or (short_side(plan) if deep else None)
+
+
+def sides(plan: Plan, across: str | None, deep: bool) -> tuple[list, list, list]:
     """The loops of z, y and x, outermost first; ``deep``: of a tile with three sides."""
     rest = [d for d in plan.outer[:-1] if d[0] != across]
     own = [d for d in plan.outer[:-1] if d[0] == across]

@@ -39,7 +39,7 @@ def ways(u, v, w):
 
 def test_a_side_for_each_loop_that_operands_are_contiguous_along():
     found = blocks(ways, empty(64, 80, 96), empty(80, 96, 64), empty(96, 64, 80))
-    assert (found.x, found.y, found.z, found.warps) == (16, 16, 16, 8)
+    assert (found.x, found.y, found.z, found.warps) == (32, 16, 16, 8)
     plan = plan_of(ways, empty(64, 80, 96), empty(80, 96, 64), empty(96, 64, 80))
     assert [len(side) for side in sides(plan, walked_across(plan), True)] == [1, 1, 1]
 
@@ -71,3 +71,14 @@ def test_grids():
         grid = Writer(plan, c).write().grid
         assert grid[1] <= MOST_Y and grid[0] * grid[1] * c.x * c.y * max(c.z, 1) >= plan.rows
     assert {c.z for c in candidates(plan, REFERENCE, walked_across(plan))} == {0, 1}
+
+
+def last(u, v):
+    return P.add(P.permute(u, (0, 2, 1)), v)
+
+
+@pytest.mark.parametrize("n, y", [(2, 0), (3, 4), (8, 8), (12, 16)])
+def test_all_iterations_of_a_short_loop(n, y):
+    """Channels that come last in one operand: each piece of its lines belongs to all of them."""
+    found = blocks(last, empty(16, n, 4096), empty(16, 4096, n))
+    assert (found.y, found.z) == (y, int(y > 0))

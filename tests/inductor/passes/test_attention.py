@@ -280,8 +280,8 @@ def test_a_bias_that_learns_on_a_gpu():
     bias = torch.empty(3, 12, 12, device="meta", requires_grad=True)
     q, k, v = (torch.empty(2, 3, 12, 8, device="meta", requires_grad=True) for _ in range(3))
     assert fused(lambda q, k, v, bias: torch.softmax(q @ k.mT + bias[None], -1) @ v, q, k, v, bias) == 1
-    bias = torch.empty(3, 12, 128, device="meta", requires_grad=True)
-    k, v = (torch.empty(2, 3, 128, 8, device="meta", requires_grad=True) for _ in range(2))
+    bias = torch.empty(3, 12, 512, device="meta", requires_grad=True)
+    k, v = (torch.empty(2, 3, 512, 8, device="meta", requires_grad=True) for _ in range(2))
     assert fused(lambda q, k, v, bias: torch.softmax(q @ k.mT + bias[None], -1) @ v, q, k, v, bias) == 0  # slower there
 
 
