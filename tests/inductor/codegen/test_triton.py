@@ -129,6 +129,7 @@ PROGRAMS = {
     "transpose": (lambda u, v: P.add(P.permute(u, [1, 0]), v), A, B),
     "three_ways": (three_ways, torch.randn(20, 33, 48), torch.randn(33, 48, 20), torch.randn(48, 20, 33)),
     "sliced_transpose": (sliced, torch.randn(3, 33, 64).bfloat16(), torch.randn(3, 50, 33), torch.randn(3, 50, 33)),
+    "channels_last": (lambda u, v: P.add(P.permute(u, (0, 2, 1)), v), torch.randn(3, 5, 200), torch.randn(3, 200, 5)),
     "argmax": (lambda u: P.argmax(u, 1, False), A),
     "cat": (lambda u, v: P.cat([P.relu(u), v], 0), A, torch.randn(3, 130)),
     "gather": (lambda u, i: P.index_select(u, 0, i), A, torch.tensor([3, 0, -1 + 70, 5])),
@@ -141,7 +142,7 @@ PROGRAMS = {
                              P.sum(P.exp(P.full([70, 130], 1.0, torch.float32, u.device)), [1])], A),
 }
 SHOWN = ("bias_relu", "softmax", "layer_norm", "column_sum", "row_sum_shared", "statistics_shared", "long_softmax", "held_softmax", "transpose", "three_ways",
-         "sliced_transpose", "argmax", "cat", "gather", "scatter_add", "pad", "half")
+         "sliced_transpose", "channels_last", "argmax", "cat", "gather", "scatter_add", "pad", "half")
 
 
 @pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("long_softmax", "held_softmax")])
@@ -168,7 +169,8 @@ def test_machine_code_for_two_generations():
     every_op = {"unary": (unary_floats, FLOATS, FLOATS), "binary": (binary_floats, FLOATS, FLOATS), "integers": (integers, INTEGERS, INTEGERS)}
     sources = {n: generated(*p)[1] for n, p in {**PROGRAMS, **every_op}.items()}
     futures = [f for s in sources.values() for f in triton_pool.submit([vars(p) for p in s.programs], 90)]
-    futures += [f for n in SHOWN[:4] for f in triton_pool.submit([vars(p) for p in sources[n].programs], 80)]
+    elder = (*SHOWN[:4], "three_ways", "sliced_transpose", "channels_last")
+    futures += [f for n in elder for f in triton_pool.submit([vars(p) for p in sources[n].programs], 80)]
     for binary, launch in (f.result() for f in futures):
         assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
 
