@@ -67,10 +67,9 @@ def _norm_backward(grad: torch.Tensor, x: torch.Tensor, mean: torch.Tensor, rstd
     return torch.ops.aten.native_layer_norm_backward(grad, x, w.shape, mean, rstd, w, None, [True, False, False])[0]
 
 
-def measure(device: torch.device, nbytes: int = BYTES, only: str = "") -> list[dict[str, Any]]:
+def measure(device: torch.device, nbytes: int = BYTES, only: str = "") -> Iterator[dict[str, Any]]:
     """A row a kernel: megabytes, microseconds, TB/s, and its share of a copy's bandwidth (of the same many bytes in all, between two buffers).
     ``only``: kernels whose name has that in it."""
-    found = []
     for name, function, operands in cases(device, nbytes):
         if only not in name:
             continue
@@ -81,9 +80,8 @@ def measure(device: torch.device, nbytes: int = BYTES, only: str = "") -> list[d
             moved = sum(t.nbytes for t in (*operands, *(result if isinstance(result, tuple) else (result,))))
             seconds = timed(lambda: call(*operands), device)
         rate = copied_bytes(device, moved)
-        found.append({"kernel": name, "MB": round(moved / 1e6, 1), "us": round(seconds * 1e6, 2), "TB/s": round(moved / seconds / 1e12, 3),
-                      "percent of a copy": round(100 * moved / seconds / rate, 1)})
-    return found
+        yield {"kernel": name, "MB": round(moved / 1e6, 1), "us": round(seconds * 1e6, 2), "TB/s": round(moved / seconds / 1e12, 3),
+               "percent of a copy": round(100 * moved / seconds / rate, 1)}
 
 
 def copied_bytes(device: torch.device, moved: int) -> float:
@@ -118,14 +116,17 @@ def timed(call: Callable[[], Any], device: torch.device, reps: int = REPS) -> fl
 
 
 def main(args: argparse.Namespace, console: Console, machine: dict[str, Any]) -> int:
-    rows = measure(torch.device(args.device), BYTES if args.device != "cpu" else BYTES >> 6)
+    """A table at the end; the file of ``--json`` after each row, so that an interruption loses none."""
+    rows: list[dict[str, Any]] = []
+    for row in measure(torch.device(args.device), BYTES if args.device != "cpu" else BYTES >> 6):
+        rows.append(row)
+        if args.json:
+            with open(args.json, "w") as file:
+                json.dump({"machine": machine, "device": args.device, "bandwidth": {"rows": rows}}, file, indent=1)
     out = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for head in rows[0]:
         out.add_column(head, justify="left" if head == "kernel" else "right", no_wrap=True)
     for row in rows:
         out.add_row(*map(str, row.values()))
     console.print(out)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump({"machine": machine, "device": args.device, "bandwidth": {"rows": rows}}, file, indent=1)
     return 0
