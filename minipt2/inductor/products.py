@@ -29,13 +29,14 @@ class Window(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """A product (rows, depth) @ (depth, columns); for a convolution with the shape of its image and its window."""
+    """A product (rows, depth) @ (depth, columns); for a convolution with the shape of its image and its window. ``bare``: it has no bias."""
 
     rows: int
     depth: int
     columns: int
     image: tuple[int, int, int, int] | None
     window: Window | None
+    bare: bool = False
 
 
 def pack(matrix: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from ..codegen.c_openmp_products import GEOMETRY, source
 from ..products import Problem, Window, address, groups, image_geometry, pack, pack_filter, product
 from .race import pick
 
-MOST_ROWS, MOST_COLUMNS, MOST_DEPTH = 1024, 1024, 4096
+MOST_ROWS, MOST_COLUMNS, MOST_DEPTH = 1024, 4096, 4096
 """Sizes from which on more of the same tells nothing new."""
 SECONDS = 0.3
 """Of one race."""
@@ -27,7 +27,8 @@ REPEATED, FEWEST_RUNS = 2e-3, 4
 """Seconds and runs that one timing takes at least."""
 VENDOR, OWN = "vendor", "packed"
 BESIDES, CALL = 1.05, 4e-6
-"""What the vendor's kernel costs besides what is timed: passes of their own for bias and activation (a part of its time), a call from Python (seconds)."""
+"""What the vendor's kernel costs besides what is timed: passes of their own for bias and activation (a part of its time; a bare product has
+neither), a call from Python (seconds)."""
 
 
 def worth_packing(problem: Problem) -> bool:
@@ -41,11 +42,11 @@ def worth_packing(problem: Problem) -> bool:
 
 def _part(problem: Problem) -> Problem:
     """A problem of the same kind that is quick to time."""
-    rows, depth, columns, image, window = problem
+    rows, depth, columns, image, _, _ = problem
     if image is None:
-        return Problem(min(rows, MOST_ROWS), min(depth, MOST_DEPTH), min(columns, MOST_COLUMNS), None, None)
+        return problem._replace(rows=min(rows, MOST_ROWS), depth=min(depth, MOST_DEPTH), columns=min(columns, MOST_COLUMNS))
     images = max(min(image[0], MOST_ROWS * image[0] // rows), 1)
-    return Problem(rows // image[0] * images, depth, columns, (images, *image[1:]), window)
+    return problem._replace(rows=rows // image[0] * images, image=(images, *image[1:]))
 
 
 @functools.cache
@@ -66,8 +67,8 @@ def _race(problem: Problem, seconds: float, times: dict[str, float]) -> str:
         contenders, check = _contenders(problem)
         def run(name: str) -> float:
             spent = seconds_of(contenders[name])
-            return spent if name == OWN else spent * BESIDES + CALL
-        return pick([OWN, VENDOR], run, lambda name: True, seconds, times) if check() else VENDOR
+            return spent if name == OWN else spent * (1.0 if problem.bare else BESIDES) + CALL
+        return pick([VENDOR, OWN] if problem.bare else [OWN, VENDOR], run, lambda name: True, seconds, times) if check() else VENDOR
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
@@ -87,12 +88,12 @@ def _contenders(problem: Problem) -> tuple[dict[str, Callable[[], Any]], Callabl
     """(how each computes ``problem`` on numbers of its own, whether ours computes it right)."""
     generator = torch.Generator().manual_seed(0)
     random = functools.partial(torch.randn, generator=generator)
-    rows, depth, columns, image, window = problem
-    bias = random(columns)
+    rows, depth, columns, image, window, bare = problem
+    bias = None if bare else random(columns)
     if window is None:
         x, weight = random(rows, depth), random(columns, depth).t()
         packed, out = pack(weight), torch.empty(rows, columns)
-        vendor: Callable[[], Any] = lambda: torch.addmm(bias, x, weight, out=out)
+        vendor: Callable[[], Any] = (lambda: torch.mm(x, weight, out=out)) if bias is None else (lambda: torch.addmm(bias, x, weight, out=out))
     else:
         x = random(image).to(memory_format=torch.channels_last)
         weight = random(columns, image[1] // groups(window, columns), *window.taps)
@@ -107,7 +108,7 @@ def _contenders(problem: Problem) -> tuple[dict[str, Callable[[], Any]], Callabl
     return {VENDOR: vendor, OWN: own}, check
 
 
-def _vendor_convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, window: Window) -> Callable[[], Any]:
+def _vendor_convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, window: Window) -> Callable[[], Any]:
     sizes = (list(window.padding), list(window.stride), list(window.dilation), groups(window, len(weight)))
     if not (config.onednn and torch.backends.mkldnn.is_available()):
         return lambda: torch.conv2d(x, weight, bias, *window[1:4], sizes[-1])
@@ -115,12 +116,13 @@ def _vendor_convolution(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
     return lambda: torch.ops.mkldnn._convolution_pointwise(x, reordered, bias, *sizes, "none", [], "")
 
 
-def _own(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor, out: torch.Tensor, problem: Problem) -> Callable[[], Any]:
+def _own(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor, problem: Problem) -> Callable[[], Any]:
     pointer = ctypes.c_void_p
     function = ctypes.CFUNCTYPE(None, *[pointer] * 7)(address())
     sizes = (ctypes.c_int64 * len(GEOMETRY))(*geometry(x, out, problem))
     scalars = (ctypes.c_double * 2)()
-    x_at, packed_at, bias_at, out_at = map(torch.Tensor.data_ptr, tensors := (x, packed, bias, out))
+    tensors = (x, packed, bias, out)
+    x_at, packed_at, bias_at, out_at = [None if t is None else t.data_ptr() for t in tensors]
 
     def run() -> tuple:
         function(sizes, scalars, x_at, packed_at, bias_at, None, out_at)

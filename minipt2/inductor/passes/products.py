@@ -76,7 +76,7 @@ def _linear(node: fx.Node, x: fx.Node, weight: fx.Node, bias: fx.Node | None) ->
         return None
     rows = likely(shape_of(x)[0])
     row_major = plain_sizes(x.meta["val"].stride())[-1] == 1 and plain_sizes(node.meta["val"].stride())[-1] == 1
-    return Problem(rows, *shape_of(weight), None, None) if rows >= FEWEST_ROWS and row_major else None
+    return Problem(rows, *shape_of(weight), None, None, bias is None) if rows >= FEWEST_ROWS and row_major else None
 
 
 def _convolution(node: fx.Node, x: fx.Node, weight: fx.Node) -> Problem | None:
