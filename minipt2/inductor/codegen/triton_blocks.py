@@ -16,8 +16,8 @@ rows          a whole row up to ``PERSISTENT`` elements, read once         later
               several short rows together, 1024 elements or more           a warp for a row of 64 would idle
               longer rows in pieces of 4096                                2 vector loads a thread in flight
               walked twice: in pieces of 16384                             one program an SM, whose row stays in the cache
-              one operand of a half type: two pieces of it stay in         three walks, of which two then read half as much
-              registers
+              a softmax of one operand: of 32768, in half types of 8192    few pieces bring few new maxima; of a half type three walks,
+              of which five stay in registers                              of which two read what is left
               a few long rows shared by programs, results put together     all SMs at work; a second, small kernel
 channels      whole rows of up to 512: 2 vector loads a thread             vectors beside them are read once for several rows
 positions     the same, 1 vector load a thread                             windows and padding are worked out once a row
@@ -38,6 +38,7 @@ from ..scheduler.affine import Index
 from ..scheduler.nodes import walk
 from ..sizes import hint
 from .c_openmp_plan import Plan
+from .triton_rewalk import online
 from .triton_tiles import NARROW, hides_vectors, short_side, third_side
 
 PERSISTENT = 32768
@@ -50,11 +51,10 @@ HELD = 32
 LONG = 4096
 """Elements of a row that are worth a program of their own, where rows are too few."""
 WALKED_AGAIN = 16384
-"""Elements at a time of a row that is walked more than once. Measured on rows of 65536: 81 % of a copy, where 4096 gave 50 %, and
-32768 42 %."""
-STAYING = 2
-"""Pieces of such a row that stay in registers, where one operand of a half type is walked three times: 86 % of a copy, without them 79 %. In
-float32 a softmax is walked twice: 81 % without them, 75 % with one."""
+"""Elements at a time of a row that is walked more than once; of a softmax that is walked twice, twice as many: on rows of 65536 in float32 90 % of a
+copy, where 16384 gave 73 % and 4096 half."""
+STAYING = 5
+"""Pieces of half that length that stay in registers, where one operand of a half type is walked three times: 87 % of a copy, without them 79 %."""
 FIRST_CACHE = 1 << 17
 """Bytes of a row that stay in an SM's own cache."""
 MOST_SPLIT = 1024
@@ -209,8 +209,12 @@ def _rows(plan: Plan, hw: Hw) -> Blocks:
 def _walked_again(plan: Plan, operands: int) -> Blocks:
     """A row that does not fit into registers, of which ``operands`` are read, and which is read again."""
     piece = min(WALKED_AGAIN, power(plan.length) // 2)
-    held = STAYING if operands == 1 and piece == WALKED_AGAIN and stays_near(plan) else 0
-    return Blocks(1, piece, warps=32, held=held)
+    if operands > 1 or piece < WALKED_AGAIN:
+        return Blocks(1, piece, warps=32)
+    if stays_near(plan):
+        return Blocks(1, piece // 2, warps=32, held=STAYING)
+    wide = 2 * WALKED_AGAIN
+    return Blocks(1, wide if online(plan) and -plan.length % wide <= plan.length // 8 else piece, warps=32)
 
 
 def _columns(plan: Plan, hw: Hw) -> Blocks:

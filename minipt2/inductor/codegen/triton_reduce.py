@@ -149,7 +149,7 @@ class Online:
     """The maximum of a row and the sum of ``exp(element - maximum)`` in one walk: the sum so far is scaled when a piece brings a larger maximum, one
     exponential an element. A row of nothing but -inf has the sum NaN, as it has in two walks.
 
-    Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018. Measured on rows of 65536 in float32: 81 % of a copy, where a
+    Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018. Measured on rows of 65536 in float32: 90 % of a copy, where a
     maximum and a sum in each lane (two exponentials an element) gave 74 %.
     """
 
