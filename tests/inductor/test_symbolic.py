@@ -97,7 +97,13 @@ def windows(x):
     return P.exp(even), P.sum(P.reshape(P.add(even, 1.0), (half * 8,)), (0,), False), P.mul(P.permute(even, (1, 0)), 3.0)
 
 
+def cropped(x):
+    """Rows that are left, times columns: loops over both at once."""
+    return P.pad(x, (0, -1, 0), (0, -1, 0), 0.0), P.pad(x, (-1, -1, 0), (0, 0, 0), 0.0)
+
+
 CASES = {
+    "cropped": (cropped, [("s0", "s1", 6)], dict(s0=4, s1=5), [dict(s0=a, s1=b) for a, b in [(2, 3), (7, 40), (3, 1000)]]),
     "softmax": (softmax, [("s0", "s1")], dict(s0=4, s1=96), PAIRS),
     "heads": (heads, [("s0", "s1", 64)], dict(s0=2, s1=24), [dict(s0=a, s1=b) for a, b in [(1, 1), (3, 17), (5, 64), (2, 65)]]),
     "causal": (causal, [("s0", "s1")], dict(s0=2, s1=24), PAIRS[:-2]),

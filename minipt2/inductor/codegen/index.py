@@ -52,7 +52,7 @@ def size_text(n: Any, tight: bool = False) -> str:
         text = " + ".join(map(size_text, sorted(n.args, key=lambda t: (t.is_number, str(t))))).replace("+ -", "- ")
         return f"({text})" if tight else text
     c, rest = n.as_coeff_Mul()
-    factors = [s for base, power in sorted(rest.as_powers_dict().items(), key=str) for s in [str(base)] * int(power)]
+    factors = [s for base, power in sorted(rest.as_powers_dict().items(), key=str) for s in [size_text(base, tight=True)] * int(power)]
     return "*".join(factors if c == 1 else ["-" + factors[0], *factors[1:]] if c == -1 else [str(c), *factors])
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ...config import config
-from ...prims import copy_strided
+from ...prims import copy_strided, kind
 from ..ir import (Buffer, Computed, Constant, Extern, Input, Layout, LoopBody, Output, Program, Recorder, TensorRef, loop_vars)
 from ..ir.verify import verify
 from ..ops import DTYPES, ops
@@ -40,6 +40,12 @@ def lower(gm: fx.GraphModule, fake_inputs: Sequence[Any] | None = None, *, name:
     if config.verify_ir:
         verify(program)
     return program
+
+
+def _into_nothing(node: fx.Node) -> bool:
+    """Whether ``node`` picks from, or stores into, a tensor without elements. A loop would take element 0 for a wrong position and report it, but
+    there is none; eager's kernel reports it, or finds that nothing is picked."""
+    return kind(node) == "index" and isinstance(node.args[0], fx.Node) and any(isinstance(n, int) and n == 0 for n in node.args[0].meta["val"].shape)
 
 
 class GraphLowering:
@@ -85,7 +91,7 @@ class GraphLowering:
         name = getattr(node.target, "name", None)
         name = name if isinstance(name, str) else ""
         fn = lowerings.get(name)
-        if fn is None or self.foreign and (node in self.foreign or not self.foreign.isdisjoint(node.all_input_nodes)):
+        if fn is None or self.foreign and (node in self.foreign or not self.foreign.isdisjoint(node.all_input_nodes)) or _into_nothing(node):
             return extern.call(self, node, name)
         env = self.env
         if self.symbols.inputs:

@@ -185,7 +185,7 @@ def _reader(node: fx.Node) -> fx.Node | None:
 def _applies(a: Attention) -> bool:
     if not all(isinstance(n, fx.Node) for n in (a.q, a.k_t, a.v)):
         return False
-    return _plain_region(a) and _shapes_agree(a) and _scaled_before_masked(a) and mask_agrees(a) and _pays(a)
+    return a.scale > 0 and _plain_region(a) and _shapes_agree(a) and _scaled_before_masked(a) and mask_agrees(a) and _pays(a)
 
 
 def _plain_region(a: Attention) -> bool:

@@ -28,6 +28,18 @@ def test_out_of_range():
         check(lambda x, i: p.index_select(x, 0, i), torch.randn(3, 2), torch.tensor([3]))
 
 
+@pytest.mark.parametrize("fn, index", [
+    (lambda x, i: p.index_select(x, 0, i), torch.tensor([0, 0])), (lambda x, i: p.gather(x, 0, i), torch.zeros(2, 3, dtype=torch.int64)),
+    (lambda x, i: p.scatter(x, 0, i, p.full((2, 3), 1.0, x.dtype, x.device)), torch.zeros(2, 3, dtype=torch.int64)),
+    (lambda x, i: p.index(x, [i]), torch.tensor([0])),
+])
+def test_nothing_to_pick_from(fn, index):
+    """There is no element 0 to take for a wrong position: a loop would read, or write, where no memory is."""
+    with pytest.raises((IndexError, RuntimeError)):
+        check(fn, torch.zeros(0, 3), index)
+    check(fn, torch.zeros(0, 3), index[:0])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 def test_scatter(dtype):
     x, src = torch.arange(12).reshape(3, 4).to(dtype), torch.arange(20, 32).reshape(3, 4).to(dtype)

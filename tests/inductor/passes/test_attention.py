@@ -70,6 +70,11 @@ def test_a_mask_that_is_written_into():
     check(mask_in_place, *heads(2, 3, 12, 8, grad=True), expected=0)
 
 
+def test_a_negative_scale_stays_written_out():
+    """The operator's causal kernel multiplies what it hides: -inf becomes inf."""
+    check(lambda q, k, v: ((q @ k.mT) * -0.7).masked_fill(~CAUSAL, -INF).softmax(-1) @ v, *heads(2, 3, 12, 8), expected=0)
+
+
 def too_late(q, k, v):
     scores = q @ k.mT
     weights = torch.softmax(scores, -1)

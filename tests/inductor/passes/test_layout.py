@@ -6,6 +6,7 @@ from minipt2 import prims
 from minipt2.aot_autograd import aot_compile
 from minipt2.aot_autograd.compile import run_eagerly
 from minipt2.config import config
+from minipt2.inductor.autotune import gradients
 from minipt2.inductor.passes import choose_layouts
 
 from .graphs import inference_graph, lift, run, targets
@@ -95,6 +96,12 @@ def training(module, x):
     out = f(*state, x)[0]
     out.square().sum().backward()
     return joint[0], out
+
+
+@pytest.fixture(autouse=True)
+def only_layouts(monkeypatch):
+    """Whether gradients become matrix products is timed, and another file's matter."""
+    monkeypatch.setattr(gradients, "worth_unfolding", lambda problem: False)
 
 
 def check_training(module):

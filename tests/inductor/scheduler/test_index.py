@@ -3,7 +3,7 @@ import random
 
 import sympy
 
-from minipt2.inductor.codegen.index import merge_dims, text
+from minipt2.inductor.codegen.index import merge_dims, size_text, text
 from minipt2.inductor.scheduler.affine import Index, Quot, Rem, from_sympy, quot, rem, split_point
 from minipt2.shapes import FloorDiv, Mod
 
@@ -84,3 +84,10 @@ def test_text():
     assert text(Index(3, {"p0": 128, "p1": 1})) == "128*p0 + p1 + 3"
     assert text(Index(-3, {"p0": 1})) == "p0 - 3" and text(Index()) == "0"
     assert text(Index(0, {Quot(Index.var("p0"), 4): 8, Rem(Index.var("p0"), 4): 1})) == "8*((p0) / 4) + ((p0) % 4)"
+
+
+def test_sizes_as_text():
+    """A factor that is a sum keeps its brackets: loops over two cropped dimensions at once run that often."""
+    s0, s1 = sympy.symbols("s0 s1", integer=True, positive=True)
+    for e in (sympy.Mul(s0 - 2, s1, evaluate=False), (s0 - 2) * (s1 + 1), 3 * (s0 - 2) ** 2 * s1, -s0 * s1 + 4, 2 * s0 - 8 * s1):
+        assert eval(size_text(e), {"s0": 7, "s1": 5}) == e.subs({s0: 7, s1: 5}), e
