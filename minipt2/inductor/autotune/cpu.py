@@ -37,7 +37,7 @@ def worth_packing(problem: Problem) -> bool:
         address()
     except (CompilerNotFound, BackendError):
         return False
-    return _winner(_part(problem), torch.get_num_threads(), config.max_autotune, str(config.cache_path())) == OWN
+    return winner_of(_race, _part(problem), cache.toolchain_identity(), source()) == OWN
 
 
 def _part(problem: Problem) -> Problem:
@@ -49,14 +49,19 @@ def _part(problem: Problem) -> Problem:
     return problem._replace(rows=rows // image[0] * images, image=(images, *image[1:]))
 
 
+def winner_of(race: Callable[[Any, float, dict[str, float]], str], problem: Any, *facts: str) -> str:
+    """Who wins ``race(problem, seconds, times)``, which is run once for each problem, machine and cache folder. ``facts``: what else decides it."""
+    return _remembered(race, problem, facts, torch.get_num_threads(), config.max_autotune, str(config.cache_path()))
+
+
 @functools.cache
-def _winner(problem: Problem, threads: int, thorough: bool, folder: str) -> str:
+def _remembered(race: Callable[[Any, float, dict[str, float]], str], problem: Any, facts: tuple[str, ...], threads: int, thorough: bool, folder: str) -> str:
     """``folder``: where the disk's memory is; another one has to find out by itself."""
-    key = cache.digest("packed products", cache.toolchain_identity(), torch.__version__, source(), repr((problem, threads, thorough)))
+    key = cache.digest(race.__module__, cache.cpu_identity(), torch.__version__, *facts, repr((problem, threads, thorough)))
     entry = cache.load_entry(key)
     if entry is None:
         times: dict[str, float] = {}
-        winner = _race(problem, SECONDS * (4 if thorough else 1), times)
+        winner = race(problem, SECONDS * (4 if thorough else 1), times)
         entry = {"winner": winner, "seconds": times}
         cache.store_entry(key, entry)
     return entry["winner"]

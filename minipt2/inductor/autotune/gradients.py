@@ -4,16 +4,13 @@ Patches and sums are timed as eager makes them; ours are made in loops with what
 """
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 
 import torch
 import torch.nn.functional as F
 
-from ...config import config
-from .. import cache
 from ..passes.unfolded import Gradients
-from .cpu import SECONDS, seconds_of
+from .cpu import seconds_of, winner_of
 from .race import pick
 
 VENDOR, PRODUCTS = "vendor", "products"
@@ -21,21 +18,13 @@ VENDOR, PRODUCTS = "vendor", "products"
 
 def worth_unfolding(problem: Gradients) -> bool:
     """Whether two products, with the patches and the sum around them, are faster than the vendor's kernel."""
-    return _winner(problem, torch.get_num_threads(), config.max_autotune) == PRODUCTS
+    return winner_of(_race, problem) == PRODUCTS
 
 
-@functools.cache
-def _winner(problem: Gradients, threads: int, thorough: bool) -> str:
-    key = cache.digest("gradients of convolutions", torch.__version__, repr((problem, threads, thorough)))
-    entry = cache.load_entry(key)
-    if entry is None:
-        times: dict[str, float] = {}
-        with torch.no_grad():
-            runs = contenders(problem)
-            winner = pick([VENDOR, PRODUCTS], lambda name: seconds_of(runs[name]), lambda name: True, SECONDS * (4 if thorough else 1), times)
-        entry = {"winner": winner, "seconds": times}
-        cache.store_entry(key, entry)
-    return entry["winner"]
+def _race(problem: Gradients, seconds: float, times: dict[str, float]) -> str:
+    with torch.no_grad():
+        runs = contenders(problem)
+        return pick([VENDOR, PRODUCTS], lambda name: seconds_of(runs[name]), lambda name: True, seconds, times)
 
 
 def contenders(problem: Gradients) -> dict[str, Callable[[], Any]]:

@@ -281,9 +281,9 @@ def test_the_race_is_run_once_and_kept(monkeypatch):
     raced = []
     monkeypatch.setattr(cpu, "_race", lambda problem, seconds, times: raced.append(problem) or cpu.OWN)
     problem = Problem(50, 24, 40, None, None)
-    cpu._winner.cache_clear()
+    cpu._remembered.cache_clear()
     assert cpu.worth_packing(problem) and cpu.worth_packing(problem)
-    cpu._winner.cache_clear()
+    cpu._remembered.cache_clear()
     assert cpu.worth_packing(problem)  # from disk
     assert raced == [problem]
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import minipt2
-from minipt2.inductor.autotune import gradients
+from minipt2.inductor.autotune import cpu, gradients
 from minipt2.inductor.passes import unfolded
 from minipt2.inductor.passes.unfolded import Gradients
 from minipt2.trace import subscribe
@@ -86,8 +86,8 @@ def test_the_race_times_both(monkeypatch):
     for slow in ("vendor", "products"):
         monkeypatch.setattr(gradients, "seconds_of", lambda run: run())
         monkeypatch.setattr(gradients, "contenders", lambda p: {name: (lambda name=name: 1.0 + (name == slow)) for name in ("vendor", "products")})
-        monkeypatch.setattr(gradients.cache, "load_entry", lambda key: None)
-        monkeypatch.setattr(gradients.cache, "store_entry", lambda key, entry: None)
-        gradients._winner.cache_clear()
+        monkeypatch.setattr(cpu.cache, "load_entry", lambda key: None)
+        monkeypatch.setattr(cpu.cache, "store_entry", lambda key, entry: None)
+        cpu._remembered.cache_clear()
         assert gradients.worth_unfolding(problem) == (slow == "vendor")
-    gradients._winner.cache_clear()
+    cpu._remembered.cache_clear()
