@@ -55,7 +55,7 @@ def _submit(program: dict[str, Any], capability: int) -> "Future[Made]":
     body = program["text"].split("\n", 2)[2]
     key = cache.digest(body, repr((program["signature"], program["aligned"], program["warps"], program["stages"], capability)),
                        helpers(body), str(triton_version()))
-    if key not in _pending:
+    if key not in _pending or _pending[key].cancelled():
         _pending[key] = _stored(key) or _pool(os.getpid()).submit(key, _request(program, capability))
     return _pending[key]
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import time
-from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import torch
 
@@ -20,17 +22,29 @@ from ..triton_library import FLAGS, cuda, freeze, loaded, told
 
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float32: 1e-3, torch.float64: 1e-8}
 """Sums in another order differ by less than so much of the largest value."""
+LATE = "not compiled in time"
 
 
 def finished(made: Mapping[Any, Any], end: float) -> dict[Any, str]:
-    """Wait until all are compiled, but not beyond ``end`` of ``time.monotonic``; why those that are not are out."""
+    """Wait until all are compiled, but not beyond ``end`` of ``time.monotonic``; why those that are not are out. What nobody has begun to compile
+    by then is called off: the kernels that the graph needs would wait behind it."""
     out = {}
     for c, future in made.items():
         try:
             future.result(max(end - time.monotonic(), 0))
-        except (BackendError, TimeoutError) as error:
-            out[c] = (str(error) or "not compiled in time").split("\n")[0]
+        except (TimeoutError, CancelledError):
+            future.cancel()
+            out[c] = LATE
+        except BackendError as error:
+            out[c] = str(error).split("\n")[0]
     return out
+
+
+def in_turns(kinds: Iterable[Sequence[Any]]) -> Iterator[tuple[int, Any]]:
+    """(position of a race, candidate): the first candidate of every race, then the second ones. Where time is up before all are compiled, those that
+    are missing are the least likely ones of each, and not all of the last races."""
+    for row in itertools.zip_longest(*kinds, fillvalue=LATE):
+        yield from ((k, c) for k, c in enumerate(row) if c is not LATE)
 
 
 @contextlib.contextmanager
@@ -54,8 +68,8 @@ class Bench:
         """``made``: the future of the machine code. Raises RuntimeError for a kernel that does not compile or launch."""
         try:
             binary = made.result()
-        except BackendError as error:
-            raise RuntimeError(str(error)) from error
+        except (BackendError, CancelledError) as error:
+            raise RuntimeError(str(error) or LATE) from error
         function, threads, shared = loaded(self.device.index or 0, *freeze(binary))
         places = [ctypes.c_void_p(self.buffers[n].data_ptr()) for n in names]
         places += [ctypes.c_void_p(self.flags.data_ptr())] * checks + [ctypes.c_void_p()] * 2

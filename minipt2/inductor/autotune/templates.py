@@ -31,7 +31,7 @@ from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.operands import prologues
 from ..scheduler.templates import Candidate
 from . import attention, template_space
-from .bench import Bench, finished, on_gpu
+from .bench import LATE, Bench, finished, in_turns, on_gpu
 from .descent import descend
 from .race import pick
 from .records import Tried, progress
@@ -40,10 +40,11 @@ Tile = template_space.Tile | attention.AttentionTile
 LIBRARY = "library"
 BUDGET = 1.0
 """Seconds of a race."""
+COMPILING, RACING = 90.0, 60.0
+"""Seconds in which the templates of one graph are compiled (those that are not are out), and in which they are raced: contractions that were not
+reached stay with the library."""
 CLEARLY = 1.08
 """A template takes the library's place where it is faster by so much: BERT's first MLP layer, raced at 1.06 on an H200, made the model 2 % slower."""
-TOTAL = 90.0
-"""Seconds of all races of one graph; contractions that were not reached stay with the library."""
 _chosen: dict[str, Tile | None] = {}
 """What this process knows by key."""
 
@@ -74,9 +75,13 @@ def choose(candidates: Sequence[Candidate], schedule: Schedule, hw: Hw, device: 
         keys.append(key)
         if key is not None and key not in races and not _known(key):
             races[key] = _Race(candidate, ts, schedule, hw, device)
-    end = time.monotonic() + TOTAL
-    for race in progress(races.values(), len(races), "compiling templates"):  # all first: compilers would disturb the timing
+    waiting = list(races.values())
+    for k, tile in in_turns([race.tiles for race in waiting]):
+        waiting[k].add([tile])
+    end = time.monotonic() + COMPILING
+    for race in progress(waiting, len(races), "compiling templates"):  # all first: compilers would disturb the timing
         race.compiled(end)
+    end = time.monotonic() + RACING
     for key, race in progress(races.items(), len(races), "tuning templates"):
         if time.monotonic() > end:
             break
@@ -84,7 +89,8 @@ def choose(candidates: Sequence[Candidate], schedule: Schedule, hw: Hw, device: 
         trace.artifact("autotune", schedule.program.name, result)
         trace.count("tuned_kernels")
         _chosen[key] = None if result.best == LIBRARY else result.best
-        cache.store_bytes(f"{key}.tile", json.dumps(None if result.best == LIBRARY else asdict(result.best)).encode())
+        if not race.late:  # another process may have the time to race them all
+            cache.store_bytes(f"{key}.tile", json.dumps(None if result.best == LIBRARY else asdict(result.best)).encode())
     return [_chosen[key] if key is not None and _known(key) else None for key in keys]
 
 
@@ -126,16 +132,16 @@ def _variant(candidate: Candidate, tile: Tile, schedule: Schedule) -> list[_Shot
 
 
 class _Race:
-    """One contraction's tiles, being compiled, and the library; then their runs."""
+    """One contraction's tiles, being compiled, and the library; then their runs. ``late``: whether some were not compiled in time."""
 
     def __init__(self, candidate: Candidate, ts: Sequence[Tile], schedule: Schedule, hw: Hw, device: torch.device):
         self.candidate, self.schedule, self.hw, self.device = candidate, schedule, hw, device
         self.name = title(candidate.step, set())
         self.variants: dict[Tile, list[_Shot]] = {}
-        self.made: dict[tuple[Tile, int], Any] = {}
         self.tiles = list(ts)
         self.recorded: dict[Any, Any] = {}
-        self.add(self.tiles)
+        self.made: dict[tuple[Tile, int], Any] = {}
+        self.late = False
         self.before = [self._launch_of(kernel) for kernel in candidate.before]
         self.after = [self._launch_of(candidate.after)] if candidate.after is not None else []
 
@@ -157,6 +163,7 @@ class _Race:
         """Wait until all are compiled, but not beyond ``end``; those that are not, or that the compiler rejects, are out."""
         for t, reason in {t: reason for (t, _), reason in finished(self.made, end).items()}.items():
             self.tiles.remove(t)
+            self.late |= reason is LATE
             trace.artifact("autotune", self.name, f"{self.name}: {t} is out, {reason}")
 
     def run(self) -> Tried:

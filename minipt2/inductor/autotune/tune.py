@@ -24,7 +24,7 @@ from ..hardware import Hw
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.memory import storage_bytes
 from ..scheduler.templates import Template
-from .bench import Bench, finished, on_gpu
+from .bench import LATE, Bench, finished, in_turns, on_gpu
 from .descent import descend
 from .race import pick
 from .records import Tried, progress
@@ -34,8 +34,9 @@ SMALL = 1 << 20
 """Bytes below which a kernel costs its launch, whatever its blocks are."""
 BUDGET = 1.0
 """Seconds of a race."""
-TOTAL = 60.0
-"""Seconds of all races of one graph; kernels that were not reached keep the first guess."""
+COMPILING, RACING = 60.0, 30.0
+"""Seconds in which the candidates of one graph are compiled (those that are not are out), and in which they are raced: kernels that were not reached
+keep the first guess."""
 _chosen: dict[str, Blocks] = {}
 """What this process knows by key."""
 
@@ -50,10 +51,14 @@ def tuned(plans: Sequence[Plan], schedule: Schedule, hw: Hw, device: torch.devic
         keys.append((key, cs[0]))
         if cs[0].split > 1 or key in races or _known(key) is not None or _bytes(plan, schedule) < SMALL or len(cs) == 1:
             continue
-        races[key] = _Race(step, plan, cs, schedule, hw, device)  # compiling begins here, for all kernels beside each other
-    end = time.monotonic() + TOTAL
-    for race in progress(races.values(), len(races), "compiling kernels"):  # all first: compilers would disturb the timing
+        races[key] = _Race(step, plan, cs, schedule, hw, device)
+    waiting = list(races.values())
+    for k, c in in_turns([race.cs for race in waiting]):  # compiling begins here, for all kernels beside each other
+        waiting[k].add([c])
+    end = time.monotonic() + COMPILING
+    for race in progress(waiting, len(races), "compiling kernels"):  # all first: compilers would disturb the timing
         race.compiled(end)
+    end = time.monotonic() + RACING
     for key, race in progress(races.items(), len(races), "tuning kernels"):
         if time.monotonic() > end:
             break
@@ -61,7 +66,8 @@ def tuned(plans: Sequence[Plan], schedule: Schedule, hw: Hw, device: torch.devic
         trace.artifact("autotune", schedule.program.name, result)
         trace.count("tuned_kernels")
         _chosen[key] = result.best
-        cache.store_bytes(f"{key}.tuned", json.dumps(dict(best=asdict(result.best))).encode())
+        if not race.late:  # another process may have the time to race them all
+            cache.store_bytes(f"{key}.tuned", json.dumps(dict(best=asdict(result.best))).encode())
     return [_known(key) or guess for key, guess in keys]
 
 
@@ -86,7 +92,7 @@ def _bytes(plan: Plan, schedule: Schedule) -> int:
 
 
 class _Race:
-    """One kernel's candidates, being compiled; then its runs."""
+    """One kernel's candidates, being compiled; then its runs. ``late``: whether some were not compiled in time."""
 
     def __init__(self, step: Kernel, plan: Plan, cs: Sequence[Blocks], schedule: Schedule, hw: Hw, device: torch.device):
         self.name = title(step, set())
@@ -95,7 +101,7 @@ class _Race:
         self.schedule = schedule
         self.variants: dict[Blocks, tuple[Program, tuple[int, int], bool]] = {}
         self.made: dict[Blocks, Any] = {}
-        self.add(cs)
+        self.late = False
 
     def add(self, cs: Sequence[Blocks]) -> None:
         """Have ``cs`` compiled, beside each other."""
@@ -107,6 +113,7 @@ class _Race:
         """Wait until all are compiled, but not beyond ``end``; those that are not, or that the compiler rejects, are out."""
         for c, reason in finished(self.made, end).items():
             self.cs.remove(c)
+            self.late |= reason is LATE
             trace.artifact("autotune", self.name, f"{self.name}: {c} is out, {reason}")
 
     def around(self, c: Blocks) -> list[Blocks]:
@@ -117,6 +124,8 @@ class _Race:
     def run(self) -> Tried:
         name, times = self.name, {}
         try:
+            if self.guess not in self.cs:
+                raise BackendError(f"{name}: without the first guess there is nothing to compare with")
             with on_gpu(self.device):
                 self.prepare()
                 best = pick(self.cs, self.time, self.right, BUDGET, times)

@@ -42,6 +42,10 @@ class Compiled:
         if self.late:
             raise TimeoutError
 
+    def cancel(self):
+        """It has begun: nobody stops it."""
+        return False
+
 
 @pytest.fixture
 def interpreter(monkeypatch):

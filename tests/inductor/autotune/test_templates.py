@@ -133,11 +133,30 @@ def test_what_is_not_compiled_in_time_is_out(raced, monkeypatch):
     monkeypatch.setattr(triton_pool, "submit", lambda programs, capability: [Compiled(late="MBLOCK: tl.constexpr = 32" in p["text"]) for p in programs])
     _, chosen, told = raced(layer, TENSORS, {LIBRARY: 3.0, SMALL: 2.0}, [SMALL, LARGE])
     assert chosen == [SMALL] and "32×32×16, 4 warps, 3 stages is out, not compiled in time" in told[0]
+    templates._chosen.clear()  # and what won without it is not kept: another process may have more time
+    monkeypatch.setattr(triton_pool, "submit", lambda programs, capability: [Compiled() for _ in programs])
+    assert raced(layer, TENSORS, {LIBRARY: 3.0, SMALL: 2.0, LARGE: 1.0}, [SMALL, LARGE])[1] == [LARGE]
 
 
 def test_time_runs_out(raced, monkeypatch):
-    monkeypatch.setattr(templates, "TOTAL", -1.0)
+    monkeypatch.setattr(templates, "RACING", -1.0)
     assert raced(layer, TENSORS, {}, [LARGE])[1] == [None]
+
+
+def test_what_took_long_to_compile_is_raced_all_the_same(raced, monkeypatch):
+    monkeypatch.setattr(templates, "COMPILING", -1.0)
+    assert raced(layer, TENSORS, {LIBRARY: 3.0, LARGE: 1.0}, [LARGE])[1] == [LARGE]
+
+
+def test_the_likely_tiles_of_all_products_are_compiled_first(raced, monkeypatch):
+    order = []
+
+    def submit(programs, capability):
+        order.extend("MBLOCK: tl.constexpr = 32" in p["text"] for p in programs if "MBLOCK" in p["text"])
+        return [Compiled() for _ in programs]
+    monkeypatch.setattr(triton_pool, "submit", submit)
+    raced(lambda x, w, v: P.exp(P.mm(layer(x, w, v), P.permute(w, [1, 0]))), TENSORS, {LIBRARY: 1.0, SMALL: 2.0, LARGE: 2.0}, [LARGE, SMALL])
+    assert order == [True, True, False, False]
 
 
 def test_descent_goes_on_from_the_winner(raced, monkeypatch):
