@@ -6,7 +6,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from minipt2.bench import bandwidth, gpu, worker, zoo
+from minipt2.bench import bandwidth, gpu, gpu_table, worker, zoo
 from minipt2.bench.__main__ import parse
 
 
@@ -20,6 +20,14 @@ def test_rows_of_all_modes():
     assert len(set(names)) == len(names) == 2 * (1 + 2 + 2 + 1)  # max-autotune in inference alone, float32 in training alone
     assert names[0] == "gpt2 infer max-autotune bf16" and names[-1] == "timm:convnext_tiny train default float32"
     assert found[0].contenders == ("minipt2", "minipt2 default", "torch.compile") and found[-1].contenders == ("minipt2",)
+
+
+def test_more_models_in_the_default_mode_alone():
+    found = gpu.cases(arguments("--peer", "torch.compile", "--float32"))
+    more = [c for c in found if c.model in zoo.MORE]
+    assert {c.mode for c in more} == {"default"} and len(more) == 3 * len(zoo.MORE)
+    assert {c.mode for c in found if c.model in zoo.NAMES} == {"default", "reduce-overhead", "max-autotune"} and not set(zoo.MORE) & set(zoo.NAMES)
+    assert sum(not c.amp for c in found) == len(zoo.NAMES) + len(zoo.MORE)
 
 
 @pytest.mark.parametrize("argv, told", [(["--models", "gtp2"], "mobilenet"), (["--modes", "fast"], "reduce-overhead")])
@@ -46,9 +54,43 @@ def test_agreement_is_measured_by_eagers_own_distance_from_float64():
     off = lambda by: [t.float() + by for t in reference]
     eager = worker.distance(off(0.01), reference)
     assert eager == pytest.approx([0.01, 0.01], rel=1e-3)
-    assert worker.agrees(worker.distance(off(0.025), reference), eager, True) and not worker.agrees(worker.distance(off(0.04), reference), eager, True)
+    assert worker.agrees([worker.distance(off(0.025), reference)], [eager], True)
+    assert not worker.agrees([worker.distance(off(0.04), reference)], [eager], True)
     assert worker.distance([off(0.0)[0] * math.nan], reference[:1]) == [math.inf] and worker.distance(off(0.0)[:2], reference) == [math.inf] * 2
-    assert not worker.agrees([math.nan], [0.01], True)
+    assert not worker.agrees([[math.inf]], [[0.01]], True)
+
+
+def test_in_float32_one_unlucky_draw_of_five_is_no_disagreement_but_a_wrong_one_is():
+    eager = [[1e-5], [3e-4], [2e-5], [1e-5], [4e-5]]
+    draws = lambda *values: [[v] for v in values]
+    assert worker.agrees(draws(1e-5, 2e-5, 9e-4, 3e-5, 1e-5), eager, False)
+    assert not worker.agrees(draws(1e-5, 2e-5, 0.1, 3e-5, 1e-5), eager, False)  # far beyond eager's farthest
+    assert not worker.agrees(draws(1e-5, 2e-5, math.inf, 3e-5, 1e-5), eager, False)
+    assert not worker.agrees(draws(*[8e-5] * 5), eager, False)  # all of them four times as far as eager usually is
+    assert worker.middle(eager) == [2e-5]
+
+
+@pytest.mark.parametrize("factors, draws", [([1.0], 5), ([2.0], 5), ([4.0], 25), ([4.0] * 5 + [1.0] * 20, 10)])
+def test_more_inputs_are_drawn_where_a_contender_does_not_agree(monkeypatch, factors, draws):
+    """The contender lies ``factors`` times as far from float64 as eager, at one draw after the other."""
+    class Step:
+        amp, drawn, model = False, 0, None
+
+        def draw(self):
+            self.drawn += 1
+
+        def results(self, call):
+            return [torch.full((2,), 1.0 + 1e-3 * (factors[self.drawn % len(factors)] if call else 1.0))]
+
+        def reference(self):
+            return [torch.ones(2, dtype=torch.float64)]
+
+        def synchronized(self, call):
+            pass
+    monkeypatch.setattr(worker, "compiled", lambda who, model, mode: True)
+    monkeypatch.setattr(worker, "say", lambda **fields: None)
+    found = worker.Compared(Step(), ["minipt2"], "default")
+    assert len(found.own) == len(found.far["minipt2"]) == draws and found.agree() == (draws < 25)
 
 
 @pytest.fixture
@@ -67,9 +109,11 @@ def test_a_row_from_workers_of_its_own(run):
     row, = table.rows
     assert row["agrees"] == {"eager": True, "minipt2": True} and row["over"]["eager"] > 0 and row["kernels"] and not row["failed"]
     assert json.loads((table.folder / "rows.json").read_text()) == table.rows
-    line = gpu.flat(row)
+    line = gpu_table.flat(row)
     assert line["agrees"] == "eager, minipt2" and line["over eager"] > 0 and all(isinstance(v, (str, int, float, list)) for v in line.values())
-    told = gpu.summary(table.rows, table.prepared)
+    page = json.loads((table.folder / "table.json").read_text())
+    assert page["agreement"] == "1 of 1 rows" and page["default, bf16 autocast"]["rows"][0]["minipt2 ms"] > 0
+    told = gpu_table.summary(table.rows, table.prepared)
     assert told["speed"]["default, bf16 autocast, infer, over eager"]["models"] == 1 and not told["disagree"]
 
 
@@ -88,7 +132,7 @@ def test_a_crash_costs_one_contender_its_figure(run, monkeypatch):
     monkeypatch.setattr(table, "_batch", batch)
     table.time(wanted)
     assert batches == [[("minipt2", "torch.compile")], [("minipt2",), ("torch.compile",)]]
-    assert [("error" in r) for r in table.rows] == [True, False, True] == ["error" in gpu.flat(r) for r in table.rows]
+    assert [("error" in r) for r in table.rows] == [True, False, True] == ["error" in gpu_table.flat(r) for r in table.rows]
 
 
 def test_what_is_not_compiled_in_time_is_missing_from_its_row(run):
@@ -100,12 +144,15 @@ def test_what_is_not_compiled_in_time_is_missing_from_its_row(run):
 def test_peak_memory_beside_the_peers():
     prepared = {"m train default bf16 minipt2": {"peak_mib": 90.0}, "m train default bf16 torch.compile": {"peak_mib": 100.0},
                 "m infer default bf16 minipt2": {}}
-    assert gpu.summary([], prepared)["peak memory of a training step over the peer's"] == {"m train default bf16": 0.9}
+    assert gpu_table.summary([], prepared)["peak memory of a training step over the peer's"] == {"m train default bf16": 0.9}
+    rows = gpu_table.page({}, [], prepared, [])["peak memory of a training step beside torch.compile"]["rows"]
+    assert rows == [{"model": "m", "mode": "default", "kind": "bf16", "minipt2 MiB": 90.0, "torch.compile MiB": 100.0, "over torch.compile": 0.9}]
 
 
 def test_first_calls_with_empty_and_with_full_caches(run):
     table, wanted = run()
-    found, = table.first_calls(wanted)
+    table.first_calls(wanted)
+    found, = table.first
     assert 0 < found["minipt2 warm s"] < found["minipt2 cold s"]
 
 

@@ -59,9 +59,11 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.names = args.models.split(",") if args.models else list(zoo.NAMES if args.table else models.NAMES)
     if args.demo:
         args.names, args.rounds = ["resnet18", "gpt2"], 7
-    unknown = {n for n in args.names if not (args.table and n.startswith("timm:"))} - set(zoo.NAMES if args.table else models.NAMES)
+    args.more = zoo.MORE if args.table and not args.models else ()
+    known = (*zoo.NAMES, *zoo.MORE) if args.table else models.NAMES
+    unknown = {n for n in args.names if not (args.table and n.startswith("timm:"))} - set(known)
     if unknown:
-        parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(zoo.NAMES if args.table else models.NAMES)}")
+        parser.error(f"no sample model {sorted(unknown)[0]!r}; there are {', '.join(known)}")
     args.modes = args.modes.split(",")
     if set(args.modes) - set(api.MODES):
         parser.error(f"--modes takes some of {', '.join(api.MODES)}")

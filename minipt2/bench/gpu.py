@@ -21,14 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, IO, Iterable, Iterator
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from ..report.measure import geometric_mean
+from . import gpu_table as table
 from . import zoo
+from .gpu_table import PEER
 
-PEER = "torch.compile"
 ORDER = [(True, PEER), (True, "minipt2"), (False, "minipt2"), (False, PEER), (False, "eager")]
 """In which contenders compile, those that tune first; the peer takes longest, and is what a row can do without."""
 CORES = 4
@@ -96,16 +94,17 @@ class Child:
 
 
 def cases(args: argparse.Namespace) -> list[Case]:
-    """Rows in order of importance: models of the zoo in each mode, ``max-autotune`` in inference, beside our own default; float32 training; timm."""
+    """Rows in order of importance: models in each mode, ``max-autotune`` in inference, beside our own default; ``args.more``, models in the default
+    mode alone; all of them in float32 training."""
     peer = (PEER,) if args.peer else ()
     found = []
     for mode in sorted(args.modes, key=lambda m: not m.startswith("max")):
         tuned = mode.startswith("max")
-        for model, phase in itertools.product(args.names, args.phases):
+        for model, phase in itertools.product((*args.names, *(args.more if mode == "default" else ())), args.phases):
             if not (tuned and phase == "train"):
                 found.append(Case(model, phase, mode, True, ("minipt2", *["minipt2 default"] * tuned, *peer)))
     if args.float32:
-        found += [Case(model, "train", "default", False, ("minipt2",)) for model in args.names]
+        found += [Case(model, "train", "default", False, ("minipt2",)) for model in (*args.names, *args.more)]
     return found
 
 
@@ -116,6 +115,8 @@ class Run:
         self.args, self.folder, self.console, self.begin = args, folder, console, time.monotonic()
         self.prepared: dict[str, dict[str, Any]] = {}
         self.rows: list[dict[str, Any]] = []
+        self.first: list[dict[str, Any]] = []
+        self.about: dict[str, Any] = {k: getattr(args, k) for k in ("device", "size", "rounds")}
         for name in ("logs", "cache"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         if (folder / "prepared.json").exists():
@@ -125,7 +126,8 @@ class Run:
         self.console.print(f"{time.monotonic() - self.begin:6.1f} s  {text}", highlight=False, soft_wrap=True)
 
     def keep(self) -> None:
-        for name, value in (("prepared", self.prepared), ("rows", self.rows)):
+        page = table.page(self.about, self.rows, self.prepared, self.first)
+        for name, value in (("prepared", self.prepared), ("rows", self.rows), ("table", page)):
             (self.folder / f"{name}.json").write_text(json.dumps(value, indent=1))
 
     def start(self, case: Case, job: dict[str, Any], slot: int = 0, width: int = 0, cache: Path | None = None) -> Child:
@@ -197,14 +199,15 @@ class Run:
             return "first_s" in self.prepared.get(f"{Case(case.model, case.phase, other or case.mode, case.amp, ()).name} {name}", {})
         return Case(case.model, case.phase, case.mode, case.amp, tuple(who for who in case.contenders if done(who)))
 
-    def first_calls(self, wanted: Iterable[Case]) -> list[dict[str, Any]]:
+    def first_calls(self, wanted: Iterable[Case]) -> None:
         """Seconds of the first step in a process that finds empty caches, and in the next one, for each contender: cases side by side, each
         on cores of its own, contenders and processes of a case one after another."""
         wanted, cores = list(wanted), len(os.sched_getaffinity(0))
         width = max(cores // max(len(wanted), 1), 1)
+        self.first += map(table.head, wanted)
 
-        def one(slot: int, case: Case) -> dict[str, Any]:
-            found = _head(case)
+        def one(slot: int, case: Case) -> None:
+            found = self.first[len(self.first) - len(wanted) + slot]
             for who in case.contenders:
                 cache = self.folder / "first" / f"{case.name} {who}"
                 for which in ("cold", "warm"):
@@ -213,9 +216,8 @@ class Run:
                     child.stop()
                     found[f"{who} {which} s"] = said and said["first_s"]
                     self.say(f"{case.name} {who}, {which}: {said['first_s'] if said else child.why()}")
-            return found
         with ThreadPoolExecutor(len(wanted) or 1) as pool:
-            return list(pool.map(one, range(len(wanted)), wanted))
+            list(pool.map(one, range(len(wanted)), wanted))
 
     # ------------------------------------------------------------ timing
     def time(self, wanted: Iterable[Case]) -> None:
@@ -227,11 +229,11 @@ class Run:
                 if row is None:
                     why = child.why()
                     self.say(f"{child.case.name}: {why}")
-                    self.rows.append(_head(child.case) | {"error": why, "contenders": list(child.case.contenders)})
+                    self.rows.append(table.head(child.case) | {"error": why, "contenders": list(child.case.contenders)})
                     if len(child.case.contenders) > 1:
                         left += [Case(child.case.model, child.case.phase, child.case.mode, child.case.amp, (who,)) for who in child.case.contenders]
                 else:
-                    self.rows.append(_head(child.case) | {k: v for k, v in row.items() if k != "event"})
+                    self.rows.append(table.head(child.case) | {k: v for k, v in row.items() if k != "event"})
                     self.say(f"{child.case.name}: " + ", ".join(f"over {who} {ratio:.3f}" for who, ratio in row["over"].items())
                              + "".join(f"; {who} DISAGREES" for who, good in row["agrees"].items() if not good)
                              + "".join(f"; {who} failed: {error}" for who, error in row["failed"].items()))
@@ -264,71 +266,20 @@ def _within(child: Child, end: float, event: str) -> dict[str, Any] | None:
             return None
 
 
-def _head(case: Case) -> dict[str, Any]:
-    return {"model": case.model, "phase": case.phase, "mode": case.mode, "kind": "bf16 autocast" if case.amp else "float32"}
-
-
-# ------------------------------------------------------------------ what came out
-def summary(rows: list[dict[str, Any]], prepared: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Geometric means and the worst, by mode, kind and phase; peak memory of training over the peer's; agreement."""
-    found: dict[str, Any] = {}
-    good = [r for r in rows if "over" in r and "minipt2" in r["ms"]]
-    for row in good:
-        for who, ratio in row["over"].items():
-            found.setdefault(f"{row['mode']}, {row['kind']}, {row['phase']}, over {who}", []).append((ratio, row["model"]))
-    table = {name: {"geometric mean": round(geometric_mean([r for r, _ in values]), 3), "worst": round(min(values)[0], 3), "worst model": min(values)[1],
-                    "models": len(values)} for name, values in found.items()}
-    memory = {}
-    for key, ours in prepared.items():
-        theirs = prepared.get(key.removesuffix("minipt2") + PEER, {})
-        # what a recorded graph's pool holds between calls the allocator counts as reserved alone
-        which = "peak_mib" if " default " in key else "reserved_mib"
-        if key.endswith(" minipt2") and " train " in key and which in ours and which in theirs:
-            memory[key.removesuffix(" minipt2")] = round(ours[which] / theirs[which], 3)
-    wrong = [f"{r['model']} {r['phase']} {r['mode']} {r['kind']}" for r in good if not r["agrees"].get("minipt2")]
-    return {"rows": len(rows), "without figures": len(rows) - len(good), "disagree": wrong, "speed": table,
-            "peak memory of a training step over the peer's": memory}
-
-
-def flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as a line of a table, for people and for pages."""
-    found = {k: row[k] for k in ("model", "phase", "mode", "kind")}
-    if "error" in row:
-        return found | {"error": row["error"]}
-    found |= {f"{who} ms": round(ms, 3) for who, ms in row["ms"].items()} | {f"over {who}": round(ratio, 3) for who, ratio in row["over"].items()}
-    far = {f"{who} from float64": [float(f"{v:.2g}") for v in values] for who, values in row["far"].items()} | {
-        "eager from float64": [float(f"{v:.2g}") for v in row["eager_far"]]}
-    told = {"agrees": ", ".join(who for who, good in row["agrees"].items() if good)} | {f"{who} failed": why for who, why in row["failed"].items()}
-    return found | told | far | {k: row[k] for k in ("kernels", "breaks", "fallbacks")}
-
-
-def show(rows: list[dict[str, Any]], console: Console) -> None:
-    out = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    heads = ["model", "phase", "mode", "kind", "eager ms", "minipt2 ms", f"{PEER} ms", "over eager", f"over {PEER}", "over minipt2 default", "agrees", "error"]
-    for head in heads:
-        out.add_column(head, no_wrap=True)
-    for row in map(flat, rows):
-        out.add_row(*(str(row.get(head, ""))[:60] for head in heads))
-    console.width = max(console.width, 200)
-    console.print(out)
-
-
 def main(args: argparse.Namespace, console: Console, machine: dict[str, Any]) -> int:
-    """Both phases; ``rows.json``, ``prepared.json`` and ``table.json`` in the folder ``args.table``."""
+    """Both phases, and first calls; ``rows.json``, ``prepared.json`` and ``table.json``, the page, in the folder ``args.table`` as they come."""
     run = Run(args, Path(args.table).absolute(), console)
+    given = ["--table out", f"--device {args.device}", *[f"--peer {args.peer}"] * bool(args.peer), *["--float32"] * args.float32]
+    run.about = {"machine": machine, "command": f"python -m minipt2.bench {' '.join(given)}", **run.about}
     wanted = cases(args)
     run.prepare(wanted)
     run.time(wanted)
-    run.keep()
     asked = {tuple(name.rpartition(".")[::2]) for name in args.cold.split(",") if name}
-    cold = run.first_calls(Case(c.model, c.phase, c.mode, c.amp, tuple(w for w in c.contenders if " " not in w)) for c in wanted
-                           if (c.model, c.phase) in asked and c.mode == "default" and c.amp)
-    told = summary(run.rows, run.prepared)
-    settings = {k: getattr(args, k) for k in ("device", "size", "rounds")}
-    kept = {"machine": machine, **settings, "summary": told, "rows": [flat(row) for row in run.rows], "first calls": cold,
-            "compiled side by side": run.prepared}
-    (run.folder / "table.json").write_text(json.dumps(kept, indent=1))
-    show(run.rows, console)
+    run.first_calls(Case(c.model, c.phase, c.mode, c.amp, tuple(w for w in c.contenders if " " not in w)) for c in wanted
+                    if (c.model, c.phase) in asked and c.mode == "default" and c.amp)
+    run.keep()
+    told = table.summary(run.rows, run.prepared)
+    table.show(run.rows, console)
     console.print_json(json.dumps(told))
     return 1 if told["disagree"] or told["without figures"] else 0
 
@@ -336,7 +287,8 @@ def main(args: argparse.Namespace, console: Console, machine: dict[str, Any]) ->
 def parse_more(parser: argparse.ArgumentParser) -> None:
     """The table's own options."""
     group = parser.add_argument_group("the table of a GPU")
-    group.add_argument("--table", metavar="FOLDER", help=f"instead: all rows of a GPU from one command, into FOLDER; models: {', '.join(zoo.NAMES)}, timm:NAME")
+    group.add_argument("--table", metavar="FOLDER", help=f"instead: all rows of a GPU from one command, into FOLDER; models: "
+                       f"{', '.join(zoo.NAMES)} in all modes, {', '.join(zoo.MORE)} in the default one, or those of --models, any timm:NAME among them")
     group.add_argument("--modes", default="default,reduce-overhead,max-autotune", help="comma list (default: all three)")
     group.add_argument("--float32", action="store_true", help="training in float32 too, beside eager")
     group.add_argument("--cold", default="", metavar="CASES", help="first calls with empty and with full caches of these too: gpt2.train,resnet18.infer")

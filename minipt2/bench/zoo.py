@@ -1,4 +1,4 @@
-"""The models of the table for a GPU: plain ``torch.nn`` ones, those of transformers, and ``timm:NAME``, with weights drawn at random.
+"""The models of the table for a GPU: plain ``torch.nn`` ones, those of transformers and of timm, with weights drawn at random.
 
 ``case(name, size)`` gives a module and a function that makes its inputs. ``size``: ``"gpu"``, or ``"small"`` for a try on a CPU.
 """
@@ -12,8 +12,13 @@ from torch import nn
 
 Made = tuple[nn.Module, Callable[[], dict[str, torch.Tensor] | tuple[torch.Tensor, ...]]]
 IMAGES = {"resnet18": 64, "mobilenet": 64, "vit": 32}
-TEXT = {"gpt2": (4, 512), "bert": (16, 512)}
-NAMES = (*IMAGES, *TEXT)
+TEXT = {"gpt2": (4, 512), "bert": (16, 512), "distilbert": (16, 512), "opt": (4, 512), "llama": (4, 512), "t5": (8, 512)}
+"""Batch and tokens."""
+NAMES = ("resnet18", "mobilenet", "vit", "gpt2", "bert")
+"""Those that the table has in every mode."""
+MORE = ("timm:convnext_tiny", "timm:efficientnet_b0", "timm:regnety_008", "timm:mixer_b16_224", "timm:deit_small_patch16_224",
+        "timm:swin_tiny_patch4_window7_224", "distilbert", "opt", "llama", "t5")
+"""Those that it has in the default mode."""
 TIMM_IMAGES = 64
 
 
@@ -62,13 +67,22 @@ def mobilenet() -> nn.Module:
 
 
 def _transformer(name: str, small: bool) -> nn.Module:
+    """Of transformers, with its configuration's defaults: GPT-2 small, BERT base, ViT-B/16, DistilBERT, OPT-125m, T5 small, and a Llama as wide as they are."""
     import transformers as tf
-    width = dict(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128) if small else {}
-    if name == "gpt2":
-        return tf.GPT2LMHeadModel(tf.GPT2Config(**(dict(n_layer=2, n_embd=64, n_head=2, vocab_size=500, bos_token_id=1, eos_token_id=2) if small else {})))
-    if name == "bert":
-        return tf.BertForMaskedLM(tf.BertConfig(**width, **(dict(vocab_size=500) if small else {})))
-    return tf.ViTForImageClassification(tf.ViTConfig(num_labels=1000, **width, **(dict(image_size=32) if small else {})))
+    words, width = {"vocab_size": 500}, {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+    llama = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 4, "intermediate_size": 2048}
+    kind, config, always, tiny = {
+        "gpt2": ("GPT2LMHeadModel", "GPT2Config", {}, {**words, "n_layer": 2, "n_embd": 64, "n_head": 2, "bos_token_id": 1, "eos_token_id": 2}),
+        "bert": ("BertForMaskedLM", "BertConfig", {}, {**words, **width}),
+        "vit": ("ViTForImageClassification", "ViTConfig", {"num_labels": 1000}, {**width, "image_size": 32}),
+        "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", {}, {**words, "dim": 64, "n_layers": 2, "n_heads": 2, "hidden_dim": 128}),
+        "opt": ("OPTForCausalLM", "OPTConfig", {}, {**words, "hidden_size": 64, "word_embed_proj_dim": 64, "num_hidden_layers": 2,
+                                                      "num_attention_heads": 2, "ffn_dim": 128}),
+        "llama": ("LlamaForCausalLM", "LlamaConfig", llama, {**words, **width, "num_key_value_heads": 1}),
+        "t5": ("T5ForConditionalGeneration", "T5Config", {"use_cache": False}, {**words, "d_model": 64, "d_kv": 32, "num_layers": 2, "num_heads": 2,
+                                                                                "d_ff": 128}),
+    }[name]
+    return getattr(tf, kind)(getattr(tf, config)(**(always | (tiny if small else {}))))
 
 
 def case(name: str, size: str = "gpu", seed: int = 0) -> Made:
@@ -78,15 +92,20 @@ def case(name: str, size: str = "gpu", seed: int = 0) -> Made:
     if name.startswith("timm:"):
         import timm
         model = timm.create_model(name.removeprefix("timm:"))
-    elif name in NAMES:
+    elif name in NAMES or name in TEXT:
         model = {"resnet18": resnet18, "mobilenet": mobilenet}.get(name, functools.partial(_transformer, name, small))()
     else:
-        raise ValueError(f"no model {name!r}; there are {', '.join(NAMES)} and timm:NAME")
+        raise ValueError(f"no model {name!r}; there are {', '.join((*NAMES, *MORE))} and timm:NAME")
     _without_dropout(model)
+    for weight in model.parameters():
+        if weight.dim() > 1 and not weight.any():  # timm's mixers begin with a head of zeros: their logits would agree with anything
+            nn.init.normal_(weight, std=0.02)
     if name in TEXT:
         batch, length = (2, 16) if small else TEXT[name]
-        return model.train(), lambda: {"input_ids": torch.randint(5, 500 if small else 30000, (batch, length))}
-    images, side = (2, 32) if small else (IMAGES.get(name, TIMM_IMAGES), 224)
+        asked = ("input_ids", "decoder_input_ids") if name == "t5" else ("input_ids",)
+        return model.train(), lambda: {ids: torch.randint(5, 500 if small else 30000, (batch, length)) for ids in asked}
+    fixed = getattr(model, "default_cfg", {}).get("fixed_input_size")
+    images, side = (2, 224 if fixed else 96 if name.startswith("timm:") else 32) if small else (IMAGES.get(name, TIMM_IMAGES), 224)
     return model.train(), lambda: (torch.randn(images, 3, side, side),)
 
 
