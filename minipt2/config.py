@@ -37,7 +37,8 @@ class Config:
     onednn: bool = True
     """Use oneDNN's fused convolution and linear operators where they win."""
     packed_products: bool = True
-    """In inference on a CPU, compute linear layers and convolutions with packed weights by C of our own where that is faster (measured once)."""
+    """On a CPU, compute attention and, in inference, linear layers and convolutions with packed weights by C of our own where that is faster (measured
+    once)."""
     channels_last: bool = True
     """Let convolutions run in channels-last memory format inside a graph."""
     fusion: bool = True

@@ -31,33 +31,17 @@ ACTIVATIONS = {  # name -> the expression of y, with numbers s[0], s[1]
     "gelu": "y * 0.5f * (1.0f + mp_erff(y * 0.70710678f))",
 }
 
-_TOP = """
+VECTORS_OF_FLOATS = """
 #ifdef __AVX512F__
 #define LANES 16
-#define ROWS 12
-#define WIDE 2 /* panels of a tile: 12 loads of a number of the image serve 24 multiplications; with one panel loads are what takes the time */
-#define DEPTH 256 /* terms summed before the next panels: 2 x 16 x 256 floats stay in the first cache */
-#else
-#ifdef __AVX__
+#elif defined(__AVX__)
 #define LANES 8
 #else
 #define LANES 4
 #endif
-#define ROWS 6
-#define WIDE 1
-#define DEPTH 384
-#endif
-#define PANEL 16
-#define THIRD (ROWS / 3)
-#define VECTORS (PANEL / LANES)
-#define BLOCK 192 /* rows of one block: with 384 terms each they stay in the second cache */
-#define MOST_TAPS 16
-#define EACH_BLOCK 48 /* rows of a block of a depthwise convolution: the pointers of 9 taps stay in the first cache */
-#define EACH_TAPS 49
 #define WORK_FOR_THREADS 200000 /* multiplications */
 #define ALWAYS static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
-#define GATE(y) ((y) + 3.0f < 0.0f ? 0.0f : (y) + 3.0f > 6.0f ? 6.0f : (y) + 3.0f)
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t bits __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 #ifndef __has_builtin
@@ -72,6 +56,27 @@ typedef int32_t bits __attribute__((vector_size(4 * LANES), aligned(4), may_alia
 #else
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 #endif
+"""
+"""What libraries of products are written with: vectors, one rounding for a multiplication and an addition where the CPU has that."""
+
+_TOP = """
+#ifdef __AVX512F__
+#define ROWS 12
+#define WIDE 2 /* panels of a tile: 12 loads of a number of the image serve 24 multiplications; with one panel loads are what takes the time */
+#define DEPTH 256 /* terms summed before the next panels: 2 x 16 x 256 floats stay in the first cache */
+#else
+#define ROWS 6
+#define WIDE 1
+#define DEPTH 384
+#endif
+#define PANEL 16
+#define THIRD (ROWS / 3)
+#define VECTORS (PANEL / LANES)
+#define BLOCK 192 /* rows of one block: with 384 terms each they stay in the second cache */
+#define MOST_TAPS 16
+#define EACH_BLOCK 48 /* rows of a block of a depthwise convolution: the pointers of 9 taps stay in the first cache */
+#define EACH_TAPS 49
+#define GATE(y) ((y) + 3.0f < 0.0f ? 0.0f : (y) + 3.0f > 6.0f ? 6.0f : (y) + 3.0f)
 """
 
 _TILE = """
@@ -331,5 +336,5 @@ def source() -> str:
     """The library's text: ``products(geometry, numbers, x, weight, bias or 0, residual or 0, out)``."""
     loop = "    for (int i = 0; i < rows; i++)\n#pragma omp simd\n      for (int c = 0; c < PANEL; c++) {{ const float y = o[i * stride + c]; o[i * stride + c] = {}; }}\n"
     kinds = [f"  case {k}:\n{loop.format(text)}    break;" for k, text in enumerate(ACTIVATIONS.values()) if k > 1]
-    text = _TOP + _TILE + _BLOCK.replace("@fields@", ", ".join(GEOMETRY)).replace("@activations@", "\n".join(kinds))
+    text = VECTORS_OF_FLOATS + _TOP + _TILE + _BLOCK.replace("@fields@", ", ".join(GEOMETRY)).replace("@activations@", "\n".join(kinds))
     return prelude(text) + text

@@ -16,6 +16,7 @@ from ...prims import kind
 from ...prims.core import Prim
 from ...prims.kinds import pure
 from ...prims.random import random_seed
+from ..attention import attention, attention_backward
 from ..ir import Buffer, Extern, Layout
 from ..ir.buffers import tensor_refs
 from ..products import product
@@ -78,9 +79,9 @@ def call(g: Any, node: fx.Node, name: str) -> Any:
 
 
 def _deliberate(node: fx.Node) -> bool:
-    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention kernels, packed products, checks of values, seeds."""
+    """Calls that were chosen, not fallen back to: fused oneDNN operators, attention, packed products, checks of values, seeds."""
     return getattr(node.target, "namespace", "") in ("mkldnn", "onednn", "minipt2") or kind(node) in ("contraction", "effect") \
-        or node.target in (random_seed, product)
+        or node.target in (random_seed, product, attention, attention_backward)
 
 
 @lru_cache(maxsize=None)

@@ -10,6 +10,7 @@ _HOMES = {
     "bn_fold": ("fold_conv_bn",),
     "freeze": ("Frozen", "split_static"),
     "onednn": ("fuse_convolutions",),
+    "own_attention": ("replace_attention",),
     "order": ("INFERENCE_PASSES", "TRAINING_PASSES", "choose_layouts"),
     "bias": ("unfuse_bias",),
     "randomness": ("draws_in_loops", "make_in_loops"),

@@ -9,6 +9,7 @@ from .bn_fold import fold_conv_bn
 from .layout import move_convolutions
 from .onednn import fuse_convolutions
 from .operands import order_operands
+from .own_attention import replace_attention
 from .products import pack_products
 from .unfolded import unfold_gradients
 
@@ -32,12 +33,17 @@ def _products(gm: object) -> None:
         pack_products(gm)
 
 
+def _attention(gm: object) -> None:
+    if config.packed_products:
+        replace_attention(gm)
+
+
 def _onednn(gm: object) -> None:
     if config.freeze and config.onednn:
         fuse_convolutions(gm)
 
 
-INFERENCE_PASSES = (choose_layouts, _fold, _products, _onednn, unfuse_bias, align_products)
+INFERENCE_PASSES = (choose_layouts, _fold, _products, _onednn, _attention, unfuse_bias, align_products)
 """Run in this order when no gradient is wanted; ``split_static`` follows."""
-TRAINING_PASSES = (unfuse_bias, align_products)
+TRAINING_PASSES = (_attention, unfuse_bias, align_products)
 """Run on a forward or a backward graph; ``choose_layouts`` ran before they were cut apart."""

@@ -1,0 +1,49 @@
+"""On a CPU: is attention faster by C of our own than by ATen's kernel? Timed once for each shape and machine, remembered on disk.
+
+Upstream: ``torch._inductor.select_algorithm``.
+"""
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from ..attention import BACKWARD, FORWARD, attention, attention_backward, available
+from ..codegen.c_openmp_attention import source
+from ..passes.own_attention import Heads
+from .. import cache
+from .cpu import seconds_of, winner_of
+from .race import pick
+
+VENDOR, OWN = "vendor", "own"
+CLOSE = 1e-3
+"""How far apart two right answers may be, as a part of the larger one's norm: this finds a wrong library, tests find wrong digits."""
+
+
+def worth_computing(problem: Heads) -> bool:
+    """Whether ours is the faster one. False where there is no compiler for it."""
+    return available() and winner_of(_race, problem, cache.toolchain_identity(), source()) == OWN
+
+
+def _race(problem: Heads, seconds: float, times: dict[str, float]) -> str:
+    with torch.no_grad():
+        runs = contenders(problem)
+        expected, found = runs[VENDOR](), runs[OWN]()
+        if any((a - b).norm() > CLOSE * a.norm() for a, b in zip(expected, found)):
+            return VENDOR
+        return pick([VENDOR, OWN], lambda name: seconds_of(runs[name]), lambda name: True, seconds, times)
+
+
+def contenders(problem: Heads) -> dict[str, Callable[[], Any]]:
+    """How each computes ``problem`` on numbers of its own, that lie as models have them: a row holds all heads."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(rows: int) -> torch.Tensor:
+        return torch.randn(problem.batch, rows, problem.heads, problem.width, generator=generator).transpose(1, 2)
+    q, k, v, grad = random(problem.rows), random(problem.columns), random(problem.columns), random(problem.rows)
+    mask = None if problem.mask is None else torch.randn(problem.mask, generator=generator)
+    if not problem.backward:
+        return {name: lambda call=call: call(q, k, v, 0.0, problem.causal, attn_mask=mask) for name, call in ((VENDOR, FORWARD), (OWN, attention))}
+    out, lse = FORWARD(q, k, v, 0.0, problem.causal, attn_mask=mask)
+    return {name: lambda call=call: call(grad, q, k, v, out, lse, 0.0, problem.causal, attn_mask=mask)
+            for name, call in ((VENDOR, BACKWARD), (OWN, attention_backward))}
