@@ -110,3 +110,11 @@ def test_several_threads_compute_the_same(batch, heads, rows):
     finally:
         torch.set_num_threads(1)
     assert all(torch.equal(a, b) for a, b in zip(one, three))
+
+
+@pytest.mark.parametrize("shape,hide", [((130, 130), lambda m: m.triu_(1)), ((130, 130), lambda m: m.fill_(1)), ((2, 1, 1, 130), lambda m: m[..., 77:].fill_(1)),
+                                        ((130, 130), lambda m: m[100:].fill_(1))], ids=["causal", "nothing", "padding", "last rows"])
+def test_columns_that_a_mask_hides_from_all_rows(shape, hide):
+    hidden = torch.zeros(shape)
+    hide(hidden)
+    check(*apart(2, 3, 130, 130, 32), mask=torch.where(hidden == 1, -math.inf, torch.randn(shape)))

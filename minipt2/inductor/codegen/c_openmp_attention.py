@@ -111,7 +111,29 @@ static float scaled(float *s, int64_t seen, float scale, const float *mask, int6
   return most;
 }
 
+/* how many columns some row sees: those after them have a mask of -inf, as in causal attention and in padded texts. One at least */
+static int64_t reached(const float *mask, int64_t row, int64_t rows, int64_t columns) {
+  int64_t most = 1;
+  for (int64_t i = rows - 1; i >= 0; i--) {
+    const float *const m = mask + i * row;
+    int64_t j = columns;
+    for (int hidden = 1; j > most; j -= LANES) {
+      const int64_t from = j - LANES > most ? j - LANES : most;
+#pragma omp simd reduction(& : hidden)
+      for (int64_t k = from; k < j; k++) hidden &= m[k] == -__builtin_inff();
+      if (!hidden) break;
+    }
+    most = j > most ? j : most;
+  }
+  return most;
+}
+
 #define AT(name, b, h, r) (name + (b) * g->name.batch + (h) * g->name.head + (r) * g->name.row) /* g->q says how q lies, and so on */
+
+static int64_t block_columns(const sizes *g, const float *mask, int64_t b, int64_t h, int64_t r0, int64_t rows) {
+  const int64_t columns = g->causal ? least(g->columns, r0 + rows) : g->columns;
+  return mask && g->mask_column ? reached(AT(mask, b, h, r0), g->mask.row, rows, columns) : columns;
+}
 
 void attention_forward(const int64_t *fields, double scale, const float *q, const float *k, const float *v, const float *mask, float *out, float *lse) {
   const sizes *const g = (const sizes *)fields;
@@ -130,7 +152,7 @@ void attention_forward(const int64_t *fields, double scale, const float *q, cons
       if (turned_for != n) turned(keys, filled, AT(k, b, h, 0), g->k.row, g->columns, width);
       turned_for = n;
       for (int64_t r0 = item % parts * blocks / parts * block; r0 < least((item % parts + 1) * blocks / parts * block, g->rows); r0 += block) {
-        const int64_t rows = least(block, g->rows - r0), columns = g->causal ? least(g->columns, r0 + rows) : g->columns;
+        const int64_t rows = least(block, g->rows - r0), columns = block_columns(g, mask, b, h, r0, rows);
         float *const o = AT(out, b, h, r0);
         float shifts[BLOCK], sums[BLOCK], logs[BLOCK];
         multiply(rows, up(columns), width, AT(q, b, h, r0), g->q.row, 1, keys, GROUP, GROUP * width, scores, ahead, 0);
@@ -179,7 +201,7 @@ void attention_backward(const int64_t *fields, double scale, const float *q, con
       for (int64_t j = 0; j < g->columns; j++)
         for (int64_t c = 0; c < width; c++) AT(dk, b, h, j)[c] = AT(dv, b, h, j)[c] = 0.0f;
       for (int64_t r0 = 0; r0 < g->rows; r0 += block) {
-        const int64_t rows = least(block, g->rows - r0), columns = g->causal ? least(g->columns, r0 + rows) : g->columns;
+        const int64_t rows = least(block, g->rows - r0), columns = block_columns(g, mask, b, h, r0, rows);
         const float *const x = AT(q, b, h, r0), *const slope = AT(grad, b, h, r0);
         multiply(rows, up(columns), width, x, g->q.row, 1, keys, GROUP, GROUP * width, weights, ahead, 0);
         multiply(rows, up(columns), width, slope, g->grad.row, 1, values, GROUP, GROUP * width, slopes, ahead, 0);
