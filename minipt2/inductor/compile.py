@@ -139,7 +139,8 @@ def _warn_once(message: str) -> None:
 
 # ------------------------------------------------------------------ one graph to code
 def _recipe(gm: fx.GraphModule, name: str, device: torch.device) -> Recipe:
-    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity(), hardware(device).identity())
+    precisions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32  # what templates are raced against
+    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity(), hardware(device).identity(), repr(precisions))
     entry = None if trace.listening("ir", "schedule", "scheduler", "codegen", "fallback") else cache.load_entry(key)
     objects: dict[str, Any] = {}
     if entry is None:

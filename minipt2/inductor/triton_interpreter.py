@@ -62,7 +62,7 @@ def _welford(mean: Any, m2: Any, count: Any, axis: int) -> tuple[Any, ...]:
     return _block(merged.squeeze(axis), mean), _block(squares, m2), _block(total.squeeze(axis), count)
 
 
-def dot(u: Any, v: Any, acc: Any, **precision: Any) -> Any:
+def dot(u: Any, v: Any, acc: Any = None, **precision: Any) -> Any:
     """``tl.dot`` of whatever the interpreter holds as bits: it multiplies those of bfloat16 as integers."""
     import triton.language as tl
     if u.dtype == tl.bfloat16:

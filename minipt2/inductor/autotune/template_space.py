@@ -8,8 +8,11 @@ k              32, 64, 128                         the power of two that holds k
 warps          4, 8                                ``HELD`` elements of the accumulator a thread, so that it does not spill
 stages         2 to 5                              shared memory: every stage holds a block of both operands
 group          8 rows of tiles in a band           varied by coordinate descent only
-split          1, 2, 4, 8, 16 parts of k           more than 1 where tiles are fewer than SMs: at least ``SHARE`` steps for each part,
-                                                   parts that stay in half of the L2 cache, and no batch
+split          1, 2, 4, 8, 16 parts of k           more than 1 where tiles are fewer than SMs (in float32 also where they are a few more): at
+                                                   least ``SHARE`` steps for each part, parts that stay in the L2 cache, and no batch
+cut            float32 alone: the pieces of the    in registers where loops of the program make that operand, or it has gaps
+               smaller operand lie in memory, or
+               all are cut in registers
 =============  ==================================  ==========================================================================
 
 The model counts, for the tiles that the busiest SM gets: the products it makes against the tensor cores' rate, the bytes it loads against the
@@ -26,7 +29,8 @@ from typing import Callable, Iterable, Iterator, Sequence, TypeVar
 import torch
 
 from ..codegen.triton_blocks import power
-from ..codegen.triton_template import GROUP, Tile
+from ..codegen.triton_pieces import CUTS, dense, span
+from ..codegen.triton_template import GROUP, Tile, tf32_allowed
 from ..hardware import Hw
 from ..scheduler.contraction import Contraction
 from .descent import one_step
@@ -42,7 +46,7 @@ HELD = 128
 """Elements of the accumulator in a thread's 255 registers."""
 LARGEST = 1 << 15
 SIDES, DEPTHS, WARPS, STAGES, SPLITS = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16)
-SHARE = 4
+SHARE, WAVES = 4, 2
 RESERVED = 1 << 10
 """Shared memory that the compiler takes besides."""
 CACHE_RATE = 100.0
@@ -53,22 +57,35 @@ LATENCY = 800.0
 """Nanoseconds that a load takes, shared by the steps that are loaded ahead and by the programs of an SM."""
 START = 2000.0
 """Nanoseconds until a program's first operands are there, and for its stores."""
+PIECES, PRODUCTS, DEEPEST_CUT, BFLOAT16 = 6, 6, 64, 80
+"""Bytes of a float32 number in pieces, and the products made for one of such numbers; most k of a tile whose pieces are cut in registers; the first
+capability whose tensor cores take bfloat16."""
 SECOND, PARTS_RATE = 2500.0, 2000.0
 """Nanoseconds that a second kernel takes to begin and to end; bytes of parts that the GPU writes or reads in one."""
 
 
 def tiles(c: Contraction, hw: Hw) -> list[Tile]:
     """At most ``MOST`` tiles that launch on ``hw``, those first that should be fastest."""
-    if c.a.dtype is torch.float32:
-        return []  # in TF32 a compiled call would not follow torch's setting when that changes; without, no template beats the library
     ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, -t.stages, t.split))
     return varied(ranked, _kinds, MOST)
+
+
+def cuts(c: Contraction, hw: Hw) -> list[str]:
+    """Values of ``Tile.cut``. For float32 none where TF32 is allowed (a compiled call would not follow torch's setting when that changes, and the
+    library's kernels are faster then), or where tensor cores do not take bfloat16; without pieces no template beats the library."""
+    if c.a.dtype is not torch.float32:
+        return [""]
+    if tf32_allowed(c) or hw.capability < BFLOAT16:
+        return []
+    made = {"lhs": c.make_a or c.window, "rhs": c.make_b}
+    smallest = min((name for name, loops in made.items() if loops is None and dense(c, name)), key=lambda name: span(c, name), default=None)
+    return ["registers"] if smallest is None else ["registers", smallest]
 
 
 def _kinds(t: Tile) -> list[tuple[tuple, int]]:
     """What ``t`` is one of, and how many of these are tried."""
     shared = t.split > 1
-    kinds = (shared,), (t.m, t.n, shared), (t.m, t.n, shared, t.k), (t.m, t.n, shared, t.k, t.warps)
+    kinds = (shared,), (t.m, t.n, shared, t.cut), (t.m, t.n, shared, t.cut, t.k), (t.m, t.n, shared, t.cut, t.k, t.warps)
     return list(zip(kinds, (MOST // 2 if shared else MOST, PER_SHAPE, PER_DEPTH, PER_WARPS)))
 
 
@@ -87,16 +104,16 @@ def varied(ranked: Iterable[T], kinds: Callable[[T], Sequence[tuple[tuple, int]]
 def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
     rows, columns = (max(power(n), 16) for n in c.sizes[1:])
     depth = max(power(c.k), 16)
-    for m, n, k, warps, stages, split in itertools.product(SIDES, SIDES, {min(k, depth) for k in DEPTHS}, WARPS, STAGES, SPLITS):
-        t = Tile(m, n, k, warps, stages, split=split)
+    for m, n, k, warps, stages, split, cut in itertools.product(SIDES, SIDES, {min(k, depth) for k in DEPTHS}, WARPS, STAGES, SPLITS, cuts(c, hw)):
+        t = Tile(m, n, k, warps, stages, split=split, cut=cut)
         if m <= rows and n <= columns and launchable(t, c, hw):
             yield t
 
 
 def launchable(t: Tile, c: Contraction, hw: Hw) -> bool:
     """Whether ``hw`` has the shared memory and the registers for ``t``, and there is work for every stage and warp."""
-    held = t.m * t.n / (hw.warp * t.warps)
-    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and _shared(t, c) <= hw.shared and t.stages <= max(_steps(t, c), 2) and t.k >= 16
+    held = t.m * t.n / (hw.warp * t.warps) * (2 if t.cut else 1)  # pieces: of a block too
+    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and t.k <= (DEEPEST_CUT if t.cut else DEPTHS[-1]) and _shared(t, c) <= hw.shared and t.stages <= max(_steps(t, c), 2) and t.k >= 16
             and min(t.m, t.n) >= 16 and t.warps * hw.warp <= 1024 and c.sizes[0] <= 65535 and (t.split == 1 or _shares(t, c, hw)))
 
 
@@ -107,7 +124,8 @@ def _steps(t: Tile, c: Contraction) -> int:
 
 def _shares(t: Tile, c: Contraction, hw: Hw) -> bool:
     """Whether programs may share the summands of a tile: SMs stand idle, and there is enough for each."""
-    return c.sizes[0] == 1 and _tiles(t, c) <= hw.sms and _steps(t, c) >= SHARE and _parts(t, c) <= hw.cache // 2
+    waves, cache = (WAVES, hw.cache) if t.cut else (1, hw.cache // 2)
+    return c.sizes[0] == 1 and _tiles(t, c) <= waves * hw.sms and _steps(t, c) >= SHARE and _parts(t, c) <= cache
 
 
 def _parts(t: Tile, c: Contraction) -> int:
@@ -120,7 +138,11 @@ def _tiles(t: Tile, c: Contraction) -> int:
 
 
 def _shared(t: Tile, c: Contraction) -> int:
-    return t.stages * (t.m + t.n) * t.k * c.a.dtype.itemsize + RESERVED
+    if not t.cut:
+        return t.stages * (t.m + t.n) * t.k * c.a.dtype.itemsize + RESERVED
+    in_memory, right = CUTS[t.cut], t.m if t.turned else t.n
+    stage = sum(side * (PIECES if name in in_memory else c.a.dtype.itemsize) for name, side in (("lhs", t.m), ("rhs", t.n)))
+    return t.k * (t.stages * stage + (0 if in_memory else right * PIECES)) + RESERVED
 
 
 def products_rate(hw: Hw) -> float:
@@ -130,19 +152,20 @@ def products_rate(hw: Hw) -> float:
 
 def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     """Nanoseconds of the busiest SM, roughly."""
-    item = c.a.dtype.itemsize
-    rate = products_rate(hw)
-    if t.m < 64:
+    item, left = c.a.dtype.itemsize, t.n if t.turned else t.m
+    rate = products_rate(hw) * 2 / item if not t.cut else products_rate(hw) / PRODUCTS
+    if left < 64:
         rate /= 2  # a warp group multiplies 64 rows at a time
     programs = _tiles(t, c) * t.split
     registers = hw.warp * t.warps * min(t.m * t.n // (hw.warp * t.warps) + 64, 255)
     resident = max(1, min(hw.shared // _shared(t, c), 65536 // registers, 2048 // (hw.warp * t.warps)))
     each = -(-programs // hw.sms)
     steps = _steps(t, c)
-    step = t.k * max(t.m * t.n / (rate * 2 / item), (t.m + t.n) * item / CACHE_RATE)
+    step = t.k * max(t.m * t.n / rate, (t.m + t.n) * item / CACHE_RATE)
     stall = LATENCY / ((t.stages - 1) * min(resident, each))
     put_together = SECOND + 2 * _parts(t, c) / PARTS_RATE if t.split > 1 else 0.0
-    return each * steps * (max(step, stall) + STEP) + START * -(-each // resident) + put_together
+    cut = sum(SECOND + span(c, name) * (item + PIECES) / PARTS_RATE for name in CUTS[t.cut]) if t.cut else 0.0
+    return each * steps * (max(step, stall) + STEP) + START * -(-each // resident) + put_together + cut
 
 
 def around(t: Tile, c: Contraction, hw: Hw) -> list[Tile]:

@@ -23,6 +23,7 @@ from .. import cache, triton_pool
 from ..codegen.c_openmp_plan import make_plan
 from ..codegen.triton import Program, program_of, templates, title, variant, walked_across
 from ..codegen.triton_blocks import choose as first_guess
+from ..codegen.triton_template import tf32_allowed
 from ..hardware import Hw
 from ..ir import TensorRef
 from ..scheduler.attention import Attention
@@ -99,8 +100,9 @@ def _key(candidate: Candidate, ts: Sequence[Tile], schedule: Schedule, hw: Hw) -
     device, versions."""
     shots = _variant(candidate, ts[0], schedule)
     bodies = [(s.program.text.split("\n", 2)[2], s.program.signature, s.program.aligned, s.grid) for s in shots]
-    call = candidate.step.contraction.extern
-    return cache.digest(repr((bodies, list(ts), str(call.target), config.coordinate_descent)), hw.identity(), torch.__version__,
+    c = candidate.step.contraction
+    allowed = isinstance(c, Contraction) and tf32_allowed(c)  # the library's kernels depend on it
+    return cache.digest(repr((bodies, list(ts), str(c.extern.target), config.coordinate_descent, allowed)), hw.identity(), torch.__version__,
                         str(torch.backends.cudnn.version()), str(triton_pool.triton_version()))
 
 

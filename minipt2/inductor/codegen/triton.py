@@ -25,6 +25,7 @@ from .c_openmp_plan import Param, Plan, make_plan
 from .index import size_text
 from .triton_attention import AttentionWriter, attention_plan
 from .triton_blocks import Blocks, choose, stays_near
+from .triton_cut import cuts
 from .triton_half import cheaper
 from .triton_ops import STORAGE, cast
 from .triton_reduce import Accumulator, Online, Welford, accumulator
@@ -116,12 +117,13 @@ def bodies(plan: Plan, blocks: Blocks, most: Plan | None = None) -> list["Writer
 
 
 def templates(step: Template, schedule: Schedule) -> list[TemplateWriter]:
-    """A contraction with the loops after it, in the tiles chosen for it: one program, or two where programs share a tile's summands."""
+    """A contraction with the loops after it, in the tiles chosen for it: one program, or two where programs share a tile's summands; those that cut
+    its operands before."""
     if isinstance(step.contraction, Attention):
         return [AttentionWriter(attention_plan(step, schedule), step.tile).write()]
     kinds = [TemplateWriter] if step.tile.split == 1 else [split_k.Part, split_k.Sum]
     plan = template_plan(step, schedule)
-    return [kind(plan, step.tile).write() for kind in kinds]
+    return [body.write() for body in (*cuts(plan, step.tile), *(kind(plan, step.tile) for kind in kinds))]
 
 
 def variant(plan: Plan, blocks: Blocks, schedule: Schedule) -> tuple[Program, tuple[int, int], bool]:

@@ -288,6 +288,26 @@ def _welford_merge(mean, m2, count, other_mean, other_m2, other_count):
 def welford(mean, m2, count, axis: tl.constexpr):
     return tl.reduce((mean, m2, count), axis, _welford_merge)
 ''',
+    "pieces": '''
+@triton.jit
+def pieces(x):
+    """A float32 number as the sum of three of bfloat16: what rounding leaves of it is exact."""
+    a = x.to(tl.bfloat16)
+    rest = x - a.to(tl.float32)
+    b = rest.to(tl.bfloat16)
+    return a, b, (rest - b.to(tl.float32)).to(tl.bfloat16)
+''',
+    "product_of_pieces": '''
+@triton.jit
+def product_of_pieces(u1, u2, u3, v1, v2, v3):
+    """Small products first; those left out are below 2**-24 of the whole."""
+    s = tl.dot(u1, v3)
+    s = tl.dot(u2, v2, s)
+    s = tl.dot(u3, v1, s)
+    s = tl.dot(u1, v2, s)
+    s = tl.dot(u2, v1, s)
+    return tl.dot(u1, v1, s)
+''',
 }
 """Functions of our own by name; a module holds those that its kernels call."""
 

@@ -25,7 +25,7 @@ class _Sharing(TemplateWriter):
         self.size = prod(plan.contraction.sizes)
 
     def _piece(self, split: int) -> None:
-        self.work, self.work_types = {"work0": split * self.size * torch.float32.itemsize}, [torch.float32]
+        self.share("work0", split * self.size, torch.float32)
 
     def _place(self) -> tuple[str, str]:
         """Of the tile's elements in a part, and whether they are there."""

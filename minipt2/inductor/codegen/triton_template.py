@@ -1,7 +1,7 @@
 """A contraction and the loops after it as one Triton program: tiles of the product in registers, then the loops' own statements over a tile.
 
 The program walks k in blocks, ``tl.dot`` adds to an accumulator in float32 (float32 operands in TF32 where torch's setting allows it, else
-exactly); ``triton_values.Body`` writes the rest over the axes m and n, for which a load of the product is the accumulator. Operands lie in
+exactly: ``triton_pieces`` does that on tensor cores); ``triton_values.Body`` writes the rest over the axes m and n, for which a load of the product is the accumulator. Operands lie in
 any order: strides are numbers in the text. Programs go over the result in bands of ``GROUP`` rows of tiles, so that those that run at the same
 time read the same operands from the cache. A convolution walks taps and channels where a product walks k.
 An operand that the program makes itself (``scheduler.operands``) is written by the same ``Body``, over axes of its own inside the walk.
@@ -28,6 +28,7 @@ from ..scheduler.templates import Template, without_product
 from .c_openmp_plan import Param, Plan, rename_buffers
 from .index import bare
 from .triton_ops import HALF
+from .triton_pieces import Pieces, extent, memory
 from .triton_values import Axis, Body
 
 GROUP = 8
@@ -37,7 +38,7 @@ GROUP = 8
 @dataclass(frozen=True)
 class Tile:
     """``m`` x ``n`` elements of the product in one program, ``k`` summands at a time; ``group``: rows of tiles in a band; ``split``: programs that
-    share the summands of one tile."""
+    share the summands of one tile; ``cut``: float32 operands are multiplied in pieces (``triton_pieces.CUTS`` says where they are cut)."""
 
     m: int
     n: int
@@ -46,10 +47,16 @@ class Tile:
     stages: int = 3
     group: int = GROUP
     split: int = 1
+    cut: str = ""
+
+    @property
+    def turned(self) -> bool:
+        """Whether the program makes the transposed product: what is cut in registers has to be the left operand."""
+        return self.cut == "lhs"
 
     def __str__(self) -> str:
         return (f"{self.m}×{self.n}×{self.k}, {self.warps} warps, {self.stages} stages" + f", bands of {self.group}" * (self.group != GROUP)
-                + f", in {self.split} parts" * (self.split > 1))
+                + f", in {self.split} parts" * (self.split > 1) + f", cut: {self.cut}" * bool(self.cut))
 
 
 @dataclass
@@ -122,7 +129,7 @@ def result_axes(plan: TemplatePlan, m: int, n: int) -> list[Axis]:
 def operand_axes(name: str, made: Made, tile: Tile) -> list[Axis]:
     """Of an operand that is made in the program: batch, row (or column) of the result and ``k``, as they lie in its tile. Rows never leave the
     operand: ``TemplateWriter._edge``."""
-    edge, k = ("[:, None]", "[None, :]") if name == "lhs" else ("[None, :]", "[:, None]")
+    edge, k = ("[:, None]", "[None, :]") if (name == "lhs") != tile.turned else ("[None, :]", "[:, None]")
     axes = [Axis(f"{name}z", made.axes["z"], 1), Axis(f"{name}edge", made.axes["edge"], 1, edge), Axis(f"{name}k", made.axes["k"], tile.k, k)]
     return [a for a in axes if a.vars]
 
@@ -144,6 +151,7 @@ class TemplateWriter(Body):
         self.exact = self._unrounded()
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
+        self.pieces = Pieces(plan.contraction, tile.cut) if isinstance(tile, Tile) and tile.cut else None
         rows, columns = plan.contraction.sizes[1:]
         self.tiles = (-(-rows // self.axes["m"].block), -(-columns // self.axes["n"].block))
         self.grid = (prod(self.tiles), plan.contraction.sizes[0])
@@ -160,6 +168,11 @@ class TemplateWriter(Body):
         """The pointers that the statements use."""
         used = set(re.findall(r"\w+", self.statements))
         return [p for p in self.plan.params if p.name in used]
+
+    def share(self, name: str, count: int, dtype: torch.dtype) -> None:
+        """The programs of this template share ``count`` elements of memory under ``name``."""
+        self.work[name] = count * dtype.itemsize
+        self.work_types.append(dtype)
 
     def write(self) -> "TemplateWriter":
         self._constants()
@@ -207,10 +220,35 @@ class TemplateWriter(Body):
 
     # ------------------------------------------------------------ the product
     def _accumulate(self) -> None:
-        self._edge("row", "pm", "MBLOCK", self.contraction.sizes[1])
-        self._edge("col", "pn", "NBLOCK", self.contraction.sizes[2])
-        self.line("acc = tl.zeros([MBLOCK, NBLOCK], tl.float32)")
-        (self._taps if self.contraction.window else self._steps)()
+        c = self.contraction
+        self._edge("row", "pm", "MBLOCK", c.sizes[1])
+        self._edge("col", "pn", "NBLOCK", c.sizes[2])
+        if self.pieces is not None:
+            for name in self.pieces.before:
+                self.share(memory(name), 3 * extent(c, name), torch.bfloat16)
+        zero = f"acc = tl.zeros([{'NBLOCK, MBLOCK' if self._turned else 'MBLOCK, NBLOCK'}], tl.float32)"
+        self.line(zero)
+        steps = (self._places if c.window else self._outsides)()
+        with self.open(f"for {steps.format(range='range')}:"):
+            self._step()
+            self._dot()
+        if self.pieces is not None:
+            self.line("wrong = tl.max(tl.max(tl.where(acc - acc == 0.0, 0, 1), 1), 0)")
+            with self.open("if wrong > 0:  # infinity and NaN are no sums of pieces: as the numbers are"):
+                self.line(zero)
+                with self.open(f"for {steps.format(range='tl.range')[:-1]}, num_stages=1):"):
+                    self._step(whole=True)
+                    self.line('acc = tl.dot({}, {}, acc, input_precision="ieee")'.format(*self._sides("u", "v")))
+        if self._turned:
+            self.line("acc = tl.trans(acc)")
+
+    @property
+    def _turned(self) -> bool:
+        return self.pieces is not None and self.blocks.turned
+
+    def _sides(self, u: str, v: str) -> tuple[str, str]:
+        """What is the left and what the right operand of ``tl.dot``."""
+        return (v, u) if self._turned else (u, v)
 
     def _edge(self, name: str, place: str, block: str, length: int) -> None:
         """Rows or columns of the operands. Those beyond the end read the last one's elements, which nobody stores, or nothing where neighbours
@@ -231,19 +269,31 @@ class TemplateWriter(Body):
             return False
         return c.a.strides[1] == 1 if name == "row" and not c.window else c.b.strides[2] == 1 if name == "col" else False
 
-    def _steps(self) -> None:
-        c = self.contraction
+    def _outsides(self) -> str:
+        """What comes before the walk over k; the walk."""
         for name, made in self.template.made.items():
             self._outside(name, made)
-        with self.open(f"for start in range({self._span(c.k, self.blocks.k)}, KBLOCK):"):
-            self.line("k = start + tl.arange(0, KBLOCK)")
-            for tile, name, o, place, edge, k in (("u", "lhs", c.a, ("row[:, None]", "k[None, :]"), "row[:, None]", "k[None, :]"),
-                                                  ("v", "rhs", c.b, ("k[:, None]", "col[None, :]"), "col[None, :]", "k[:, None]")):
-                if name in self.template.made:
-                    self._make(tile, name, o, k)
-                else:
-                    self.line(f"{tile} = tl.load({self._matrix(name, o, place)}{self._mask(edge, k)})")
-            self._dot()
+        return f"start in {{range}}({self._span(self.contraction.k, self.blocks.k)}, KBLOCK)"
+
+    def _step(self, whole: bool = False) -> None:
+        """A block of both operands as ``u`` and ``v``; of what was cut before, unless ``whole``, the pieces."""
+        c = self.contraction
+        if c.window:
+            return self._tap(whole)
+        self.line("k = start + tl.arange(0, KBLOCK)")
+        for tile, name, o, edge in (("u", "lhs", c.a, "row"), ("v", "rhs", c.b, "col")):
+            left = (name == "lhs") != self._turned
+            edge, k = (f"{edge}[:, None]", "k[None, :]") if left else (f"{edge}[None, :]", "k[:, None]")
+            if name in self.template.made:
+                self._make(tile, name, o, k)
+            else:
+                self._load_tile(tile, name, o, (edge, k) if name == "lhs" else (k, edge), self._mask(edge, k), whole)
+
+    def _load_tile(self, tile: str, name: str, o: Operand, place: tuple[str, str], mask: str, whole: bool, more: str = "") -> None:
+        """The statements that load a tile of an operand, or its pieces."""
+        parts = [(tile, name, o)] if whole or self.pieces is None else self.pieces.lying(tile, name, o)
+        for value, pointer, lies in parts:
+            self.line(f"{value} = tl.load({self._matrix(pointer, lies, place)[:-1]}{more}){mask})")
 
     def _outside(self, name: str, made: Made) -> None:
         """What of an operand that is made here does not change along k."""
@@ -266,7 +316,8 @@ class TemplateWriter(Body):
             self.compute([made.value.id])
             value = self.in_memory(made.value, o.dtype)
         if len(self.spread[made.value.id] - {f"{name}z"}) < 2:
-            value = f"tl.broadcast_to({value}, {'[MBLOCK, KBLOCK]' if name == 'lhs' else '[KBLOCK, NBLOCK]'})"
+            sides = ["MBLOCK" if name == "lhs" else "NBLOCK", "KBLOCK"][::1 if (name == "lhs") != self._turned else -1]
+            value = f"tl.broadcast_to({value}, [{', '.join(sides)}])"
         self.line(f"{tile} = tl.where({edge}, {value}, 0.0)" if edge else f"{tile} = {bare(value)}")
 
     @contextmanager
@@ -288,26 +339,27 @@ class TemplateWriter(Body):
             parts.append(f"({edge} < {c.sizes[1 if name == 'row' else 2]})")
         return f", {bare(' & '.join(parts))}, 0.0" if parts else ""
 
-    def _taps(self) -> None:
-        """Rows are places (image, y, x); a step is a block of channels at one tap."""
+    def _places(self) -> str:
+        """Rows are places (image, y, x); a step is a block of channels at one tap. What comes before the walk; the walk."""
         c, w = self.contraction, self.contraction.window
-        (high, broad), blocks = w.out, -(-c.k // self.blocks.k)
+        high, broad = w.out
         place = [("image", f"row // {high * broad}"), ("y", f"row // {broad} % {high}" + _times(w.stride[0]) + _less(w.padding[0])),
                  ("x", f"row % {broad}" + _times(w.stride[1]) + _less(w.padding[1]))]
         self.line(*[f"{name} = ({text})[:, None]" for name, text in place])
-        with self.open(f"for step in range({self._span(prod(w.taps) * blocks, 1)}):"):
-            self.line(*["tap = step", "k = tl.arange(0, KBLOCK)"] if blocks == 1 else
-                      [f"tap = step // {blocks}", f"k = step % {blocks} * KBLOCK + tl.arange(0, KBLOCK)"])
-            self.line(f"ty = tap // {w.taps[1]}", f"tx = tap % {w.taps[1]}")
-            self.line(f"iy = y + ty{_times(w.dilation[0])}", f"ix = x + tx{_times(w.dilation[1])}")
-            edge = f" & (k[None, :] < {c.k})" if c.k % self.blocks.k else ""
-            self.line(f"inside = (iy >= 0) & (iy < {w.image[0]}) & (ix >= 0) & (ix < {w.image[1]}){edge}")
-            read = _sum([("image", w.strides[0]), ("iy", w.strides[1]), ("ix", w.strides[2]), ("k[None, :]", c.a.strides[2])], c.a.offset)
-            self.line(f"u = tl.load(lhs + ({read}), inside, 0.0)")
-            taps = _sum([("ty", w.tap_strides[0]), ("tx", w.tap_strides[1])], 0)
-            tile = self._matrix("rhs", c.b, ("k[:, None]", "col[None, :]"))[:-1] + (f" + {taps})" if taps != "0" else ")")
-            self.line(f"v = tl.load({tile}{self._mask('col[None, :]', 'k[:, None]')})")
-            self._dot()
+        return f"step in {{range}}({self._span(prod(w.taps) * -(-c.k // self.blocks.k), 1)})"
+
+    def _tap(self, whole: bool) -> None:
+        c, w, blocks = self.contraction, self.contraction.window, -(-self.contraction.k // self.blocks.k)
+        self.line(*["tap = step", "k = tl.arange(0, KBLOCK)"] if blocks == 1 else
+                  [f"tap = step // {blocks}", f"k = step % {blocks} * KBLOCK + tl.arange(0, KBLOCK)"])
+        self.line(f"ty = tap // {w.taps[1]}", f"tx = tap % {w.taps[1]}")
+        self.line(f"iy = y + ty{_times(w.dilation[0])}", f"ix = x + tx{_times(w.dilation[1])}")
+        edge = f" & (k[None, :] < {c.k})" if c.k % self.blocks.k else ""
+        self.line(f"inside = (iy >= 0) & (iy < {w.image[0]}) & (ix >= 0) & (ix < {w.image[1]}){edge}")
+        read = _sum([("image", w.strides[0]), ("iy", w.strides[1]), ("ix", w.strides[2]), ("k[None, :]", c.a.strides[2])], c.a.offset)
+        self.line(f"u = tl.load(lhs + ({read}), inside, 0.0)")
+        taps = _sum([("ty", w.tap_strides[0]), ("tx", w.tap_strides[1])], 0)
+        self._load_tile("v", "rhs", c.b, ("k[:, None]", "col[None, :]"), self._mask("col[None, :]", "k[:, None]"), whole, f" + {taps}" * (taps != "0"))
 
     def _matrix(self, name: str, o: Operand, place: tuple[str, str]) -> str:
         """Pointers to a tile of an operand."""
@@ -317,6 +369,9 @@ class TemplateWriter(Body):
         return f"{name} + ({' + '.join([_sum(terms, o.offset), *flat])})"
 
     def _dot(self) -> None:
+        if self.pieces is not None:
+            self.line(*self.pieces.multiply(*self._sides("u", "v")))
+            return
         precision = ""
         if self.contraction.a.dtype is torch.float32:
             precision = f', input_precision="{"tf32" if self.template.tf32 else "ieee"}"'

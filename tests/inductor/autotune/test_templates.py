@@ -213,13 +213,18 @@ def test_parts_are_raced(raced):
     assert raced(layer, TENSORS, {}, [SMALL, shared])[1] == [shared]
 
 
-def test_float32_is_left_to_the_library():
-    """Whose precision follows torch's setting at every call."""
-    before = torch.get_float32_matmul_precision()
+def test_float32_is_multiplied_in_pieces_or_left_to_the_library():
+    """The library follows torch's setting at every call: where that allows TF32, there is no faster template of such accuracy."""
+    c, before = contraction(2048, 768, 3072, torch.float32), torch.get_float32_matmul_precision()
     try:
-        for precision in ("highest", "high"):
-            torch.set_float32_matmul_precision(precision)
-            assert not tiles(contraction(256, 256, 256, torch.float32), REFERENCE)
+        torch.set_float32_matmul_precision("highest")
+        ts = tiles(c, REFERENCE)
+        assert {t.cut for t in ts} == {"registers", "rhs"} and all(launchable(t, c, REFERENCE) for t in ts)
+        assert {t.cut for t in tiles(contraction(2048, 50257, 768, torch.float32), REFERENCE)} == {"registers", "lhs"}
+        assert not tiles(c, Hw(capability=75))
+        assert all(not t.cut for t in tiles(contraction(2048, 768, 3072), REFERENCE))
+        torch.set_float32_matmul_precision("high")
+        assert not tiles(c, REFERENCE)
     finally:
         torch.set_float32_matmul_precision(before)
 
