@@ -8,10 +8,10 @@ k              32, 64, 128                         the power of two that holds k
 warps          4, 8                                ``HELD`` elements of the accumulator a thread, so that it does not spill
 stages         2 to 5                              shared memory: every stage holds a block of both operands
 group          8 rows of tiles in a band           varied by coordinate descent only
-split          1, 2, 4, 8, 16 parts of k           more than 1 where tiles are fewer than SMs (in float32 also where they are a few more): at
+split          1, 2, 3, 4, 8, 16 parts of k        more than 1 where tiles are fewer than SMs (in float32 also where they are a few more): at
                                                    least ``SHARE`` steps for each part, parts that stay in the L2 cache, and no batch
-cut            float32 alone: the pieces of the    in registers where loops of the program make that operand, or it has gaps
-               smaller operand lie in memory, or
+cut            float32 alone: the pieces of the    in registers alone where loops of the program make that operand, or it has gaps;
+               smaller operand lie in memory, or   k up to 32, and half of the accumulator: a block has one of its own
                all are cut in registers
 =============  ==================================  ==========================================================================
 
@@ -37,15 +37,15 @@ from .descent import one_step
 
 T = TypeVar("T")
 
-MOST = 28
-"""Tiles tried of one template."""
+MOST, MOST_CUT = 28, 14
+"""Tiles tried of one template; of one in float32, which takes longer to compile (the tile is made again where it is not finite)."""
 PER_SHAPE, PER_DEPTH, PER_WARPS = 5, 3, 2
 """Of one m x n (whole or in parts), of those with one k, of those with as many warps: so that the space is not all of one shape. At most half of
 the tiles are in parts."""
 HELD = 128
 """Elements of the accumulator in a thread's 255 registers."""
 LARGEST = 1 << 15
-SIDES, DEPTHS, WARPS, STAGES, SPLITS = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5), (1, 2, 4, 8, 16)
+SIDES, DEPTHS, WARPS, STAGES, SPLITS = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5), (1, 2, 3, 4, 8, 16)
 SHARE, WAVES = 4, 2
 RESERVED = 1 << 10
 """Shared memory that the compiler takes besides."""
@@ -57,9 +57,14 @@ LATENCY = 800.0
 """Nanoseconds that a load takes, shared by the steps that are loaded ahead and by the programs of an SM."""
 START = 2000.0
 """Nanoseconds until a program's first operands are there, and for its stores."""
-PIECES, PRODUCTS, DEEPEST_CUT, BFLOAT16 = 6, 6, 64, 80
-"""Bytes of a float32 number in pieces, and the products made for one of such numbers; most k of a tile whose pieces are cut in registers; the first
-capability whose tensor cores take bfloat16."""
+PIECES, PRODUCTS, DEEPEST_CUT, BFLOAT16 = 6, 8.5, 32, 80
+"""Bytes of a float32 number in pieces; the products made for one of such numbers, six, at the speed of one that does nothing else; most k of a tile;
+the first capability whose tensor cores take bfloat16."""
+TURNS, CUTTING, PIECES_RATE = 400.0, 5.0, 55.0
+"""Nanoseconds in which a program waits for its six products, one after the other, which others on its SM fill; that it takes to cut a thread's
+number, twice that where the pieces then have to go to shared memory; bytes that an SM reads from the L2 cache in one. On an H200 (8192 x 3072 x 768,
+one operand cut before) a step of 128 x 128 x 32 in 8 warps takes 1.65 us, of 64 x 128 x 32 in 4 warps 0.72, of 128 x 64 x 32 0.88; of twice the k more
+than twice that."""
 SECOND, PARTS_RATE = 2500.0, 2000.0
 """Nanoseconds that a second kernel takes to begin and to end; bytes of parts that the GPU writes or reads in one."""
 
@@ -67,7 +72,7 @@ SECOND, PARTS_RATE = 2500.0, 2000.0
 def tiles(c: Contraction, hw: Hw) -> list[Tile]:
     """At most ``MOST`` tiles that launch on ``hw``, those first that should be fastest."""
     ranked = sorted(_all(c, hw), key=lambda t: (expected(t, c, hw), t.m, t.n, t.k, t.warps, -t.stages, t.split))
-    return varied(ranked, _kinds, MOST)
+    return varied(ranked, _kinds, MOST_CUT if c.a.dtype is torch.float32 else MOST)
 
 
 def cuts(c: Contraction, hw: Hw) -> list[str]:
@@ -86,7 +91,8 @@ def _kinds(t: Tile) -> list[tuple[tuple, int]]:
     """What ``t`` is one of, and how many of these are tried."""
     shared = t.split > 1
     kinds = (shared,), (t.m, t.n, shared, t.cut), (t.m, t.n, shared, t.cut, t.k), (t.m, t.n, shared, t.cut, t.k, t.warps)
-    return list(zip(kinds, (MOST // 2 if shared else MOST, PER_SHAPE, PER_DEPTH, PER_WARPS)))
+    most = MOST_CUT if t.cut else MOST
+    return list(zip(kinds, (most // 2 if shared else most, PER_SHAPE, PER_DEPTH, PER_WARPS)))
 
 
 def varied(ranked: Iterable[T], kinds: Callable[[T], Sequence[tuple[tuple, int]]], most: int) -> list[T]:
@@ -113,7 +119,8 @@ def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
 def launchable(t: Tile, c: Contraction, hw: Hw) -> bool:
     """Whether ``hw`` has the shared memory and the registers for ``t``, and there is work for every stage and warp."""
     held = t.m * t.n / (hw.warp * t.warps) * (2 if t.cut else 1)  # pieces: of a block too
-    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and t.k <= (DEEPEST_CUT if t.cut else DEPTHS[-1]) and _shared(t, c) <= hw.shared and t.stages <= max(_steps(t, c), 2) and t.k >= 16
+    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and 16 <= t.k <= (DEEPEST_CUT if t.cut else DEPTHS[-1]) and _shared(t, c) <= hw.shared
+            and t.stages <= max(_steps(t, c), 2)
             and min(t.m, t.n) >= 16 and t.warps * hw.warp <= 1024 and c.sizes[0] <= 65535 and (t.split == 1 or _shares(t, c, hw)))
 
 
@@ -138,11 +145,13 @@ def _tiles(t: Tile, c: Contraction) -> int:
 
 
 def _shared(t: Tile, c: Contraction) -> int:
-    if not t.cut:
-        return t.stages * (t.m + t.n) * t.k * c.a.dtype.itemsize + RESERVED
-    in_memory, right = CUTS[t.cut], t.m if t.turned else t.n
-    stage = sum(side * (PIECES if name in in_memory else c.a.dtype.itemsize) for name, side in (("lhs", t.m), ("rhs", t.n)))
-    return t.k * (t.stages * stage + (0 if in_memory else right * PIECES)) + RESERVED
+    return t.k * (t.stages * _bytes(t, c) + (t.n * PIECES if t.cut == "registers" else 0)) + RESERVED
+
+
+def _bytes(t: Tile, c: Contraction) -> int:
+    """That are loaded for one k of a tile."""
+    item = c.a.dtype.itemsize
+    return sum(side * (PIECES if t.cut == name else item) for name, side in (("lhs", t.m), ("rhs", t.n)))
 
 
 def products_rate(hw: Hw) -> float:
@@ -157,13 +166,17 @@ def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     if left < 64:
         rate /= 2  # a warp group multiplies 64 rows at a time
     programs = _tiles(t, c) * t.split
-    registers = hw.warp * t.warps * min(t.m * t.n // (hw.warp * t.warps) + 64, 255)
-    resident = max(1, min(hw.shared // _shared(t, c), 65536 // registers, 2048 // (hw.warp * t.warps)))
+    threads = hw.warp * t.warps
+    held = t.m * t.n // threads
+    registers = threads * min(2 * held + 96 if t.cut else held + 64, 255)
+    resident = max(1, min(hw.shared // _shared(t, c), 65536 // registers, 2048 // threads))
     each = -(-programs // hw.sms)
     steps = _steps(t, c)
-    step = t.k * max(t.m * t.n / rate, (t.m + t.n) * item / CACHE_RATE)
+    step = t.k * max(t.m * t.n / rate, _bytes(t, c) / (PIECES_RATE if t.cut else CACHE_RATE))
     stall = LATENCY / ((t.stages - 1) * min(resident, each))
     put_together = SECOND + 2 * _parts(t, c) / PARTS_RATE if t.split > 1 else 0.0
+    if t.cut:
+        step += TURNS / min(resident, each) ** 2 + CUTTING * t.k / threads * (left + (2 * t.n if t.cut == "registers" else 0))
     cut = sum(SECOND + span(c, name) * (item + PIECES) / PARTS_RATE for name in CUTS[t.cut]) if t.cut else 0.0
     return each * steps * (max(step, stall) + STEP) + START * -(-each // resident) + put_together + cut
 

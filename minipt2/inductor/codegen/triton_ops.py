@@ -291,11 +291,11 @@ def welford(mean, m2, count, axis: tl.constexpr):
     "pieces": '''
 @triton.jit
 def pieces(x):
-    """A float32 number as the sum of three of bfloat16: what rounding leaves of it is exact."""
+    """A float32 number as ``a + b / 256 + c / 65536`` of bfloat16: what rounding leaves of it is exact, and so much larger than the smallest numbers."""
     a = x.to(tl.bfloat16)
-    rest = x - a.to(tl.float32)
+    rest = (x - a.to(tl.float32)) * 256.0
     b = rest.to(tl.bfloat16)
-    return a, b, (rest - b.to(tl.float32)).to(tl.bfloat16)
+    return a, b, ((rest - b.to(tl.float32)) * 256.0).to(tl.bfloat16)
 ''',
     "product_of_pieces": '''
 @triton.jit
@@ -303,9 +303,9 @@ def product_of_pieces(u1, u2, u3, v1, v2, v3):
     """Small products first; those left out are below 2**-24 of the whole."""
     s = tl.dot(u1, v3)
     s = tl.dot(u2, v2, s)
-    s = tl.dot(u3, v1, s)
+    s = tl.dot(u3, v1, s) * 0.00390625
     s = tl.dot(u1, v2, s)
-    s = tl.dot(u2, v1, s)
+    s = tl.dot(u2, v1, s) * 0.00390625
     return tl.dot(u1, v1, s)
 ''',
 }

@@ -1,10 +1,13 @@
 """Products of float32 numbers on tensor cores that multiply bfloat16, with float32's accuracy.
 
 A float32 number has 24 significant bits, one of bfloat16 has 8 and the same range of exponents: ``a`` is exactly ``a1 + a2 + a3``, each what rounding
-leaves of it. Of the nine products of pieces six are made, ``a1 b3 + a2 b2 + a3 b1 + a1 b2 + a2 b1 + a1 b1`` in this order, small ones first; what the others
-would add is below 2**-24 of ``a b``. Tensor cores cut off instead of rounding where they add, by which a long sum would drift towards zero: each block of k is
+leaves of it. Of the nine products of pieces six are made, ``a1 b3 + a2 b2 + a3 b1``, ``a1 b2 + a2 b1`` and ``a1 b1`` in this order, small ones first; what the
+others would add is below 2**-24 of ``a b``. The second and third pieces are kept 2**8 and 2**16 times as large, so that those of the smallest numbers
+are not lost either. Tensor cores cut off instead of rounding where they add, by which a long sum would drift towards zero: each block of k is
 added up from zero, and then to the accumulator by an ordinary addition. Pieces of infinity and NaN are no numbers to add up, and a number near the
 largest may round to infinity: a tile with such a result is made again, of the numbers as they are, which gives infinity and NaN where eager does.
+On an H200, 4096 summands: root mean square of the error over the sum of absolute products, in 2**-24: normal numbers 0.09 (cuBLAS 0.24), those of one
+sign 2.7 (3.7), magnitudes from 2**-30 to 2**30 1.4 (1.2), subnormal ones 0.14 (0.24); added up in the tensor cores all along: 11, 320, 54.
 
 The pieces of one operand are cut in registers, each time a program loads a tile; those of the other lie in memory, where a program before has put them
 (``triton_cut``), or are cut likewise: see ``CUTS``. The method: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
@@ -19,8 +22,9 @@ from typing import Any
 
 from ..scheduler.contraction import Contraction, Operand
 
-CUTS = {"registers": (), "rhs": ("rhs",), "lhs": ("lhs",), "both": ("lhs", "rhs")}
-"""By ``Tile.cut``: the operands whose pieces lie in memory. The left operand of ``tl.dot`` may be in registers, the right one has to be in shared memory."""
+CUTS = {"registers": (), "rhs": ("rhs",), "lhs": ("lhs",)}
+"""By ``Tile.cut``: the operands whose pieces lie in memory. The left operand of ``tl.dot`` may be in registers, the right one has to be in shared memory.
+Pieces of both in memory: 8 % faster on an H200, and less than it takes to cut the larger operand."""
 ROUND = 16
 """Elements: pieces begin at multiples of it, so that several are loaded at a time."""
 PARTS = {"u": ("lhs1", "lhs2", "lhs3"), "v": ("rhs1", "rhs2", "rhs3")}

@@ -1,9 +1,9 @@
 """A contraction and the loops after it as one Triton program: tiles of the product in registers, then the loops' own statements over a tile.
 
-The program walks k in blocks, ``tl.dot`` adds to an accumulator in float32 (float32 operands in TF32 where torch's setting allows it, else
-exactly: ``triton_pieces`` does that on tensor cores); ``triton_values.Body`` writes the rest over the axes m and n, for which a load of the product is the accumulator. Operands lie in
-any order: strides are numbers in the text. Programs go over the result in bands of ``GROUP`` rows of tiles, so that those that run at the same
-time read the same operands from the cache. A convolution walks taps and channels where a product walks k.
+The program walks k in blocks, ``tl.dot`` adds to an accumulator in float32 (float32 operands in TF32 where torch's setting allows it, else exactly:
+on tensor cores in pieces, ``triton_pieces``); ``triton_values.Body`` writes the rest over the axes m and n, for which a load of the product is the
+accumulator. Operands lie in any order: strides are numbers in the text. Programs go over the result in bands of ``GROUP`` rows of tiles, so that
+those that run at the same time read the same operands from the cache. A convolution walks taps and channels where a product walks k.
 An operand that the program makes itself (``scheduler.operands``) is written by the same ``Body``, over axes of its own inside the walk.
 Upstream: ``torch._inductor.kernel.mm``'s and ``conv``'s templates, ``codegen.triton.TritonTemplateKernel``; the bands: Triton's tutorial 3.
 """
@@ -151,6 +151,8 @@ class TemplateWriter(Body):
         self.exact = self._unrounded()
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
+        self.deep = "KBLOCK"
+        """How many summands a step takes."""
         self.pieces = Pieces(plan.contraction, tile.cut) if isinstance(tile, Tile) and tile.cut else None
         rows, columns = plan.contraction.sizes[1:]
         self.tiles = (-(-rows // self.axes["m"].block), -(-columns // self.axes["n"].block))
@@ -229,18 +231,25 @@ class TemplateWriter(Body):
         zero = f"acc = tl.zeros([{'NBLOCK, MBLOCK' if self._turned else 'MBLOCK, NBLOCK'}], tl.float32)"
         self.line(zero)
         steps = (self._places if c.window else self._outsides)()
-        with self.open(f"for {steps.format(range='range')}:"):
+        with self.open(f"for {steps.format(block=self.deep)}:"):
             self._step()
             self._dot()
         if self.pieces is not None:
-            self.line("wrong = tl.max(tl.max(tl.where(acc - acc == 0.0, 0, 1), 1), 0)")
-            with self.open("if wrong > 0:  # infinity and NaN are no sums of pieces: as the numbers are"):
-                self.line(zero)
-                with self.open(f"for {steps.format(range='tl.range')[:-1]}, num_stages=1):"):
-                    self._step(whole=True)
-                    self.line('acc = tl.dot({}, {}, acc, input_precision="ieee")'.format(*self._sides("u", "v")))
+            self._again(zero, steps)
         if self._turned:
             self.line("acc = tl.trans(acc)")
+
+    def _again(self, zero: str, steps: str) -> None:
+        """A tile in which infinity or NaN came out: of the numbers as they are, few at a time, so that this takes no more registers than the rest."""
+        self.line("wrong = tl.max(tl.max(tl.where(acc - acc == 0.0, 0, 1), 1), 0)")
+        with self.open("if wrong > 0:"):
+            if not self.contraction.window:  # there, programs that share a tile count steps
+                self.deep = "FEW"
+                self.line("FEW: tl.constexpr = 16")
+            self.line(zero)
+            with self.open(f"for {steps.format(block=self.deep)}:"):
+                self._step(whole=True)
+                self.line('acc = tl.dot({}, {}, acc, input_precision="ieee")'.format(*self._sides("u", "v")))
 
     @property
     def _turned(self) -> bool:
@@ -273,14 +282,14 @@ class TemplateWriter(Body):
         """What comes before the walk over k; the walk."""
         for name, made in self.template.made.items():
             self._outside(name, made)
-        return f"start in {{range}}({self._span(self.contraction.k, self.blocks.k)}, KBLOCK)"
+        return f"start in range({self._span(self.contraction.k, self.blocks.k)}, {{block}})"
 
     def _step(self, whole: bool = False) -> None:
         """A block of both operands as ``u`` and ``v``; of what was cut before, unless ``whole``, the pieces."""
         c = self.contraction
         if c.window:
             return self._tap(whole)
-        self.line("k = start + tl.arange(0, KBLOCK)")
+        self.line(f"k = start + tl.arange(0, {self.deep})")
         for tile, name, o, edge in (("u", "lhs", c.a, "row"), ("v", "rhs", c.b, "col")):
             left = (name == "lhs") != self._turned
             edge, k = (f"{edge}[:, None]", "k[None, :]") if left else (f"{edge}[None, :]", "k[:, None]")
@@ -316,7 +325,7 @@ class TemplateWriter(Body):
             self.compute([made.value.id])
             value = self.in_memory(made.value, o.dtype)
         if len(self.spread[made.value.id] - {f"{name}z"}) < 2:
-            sides = ["MBLOCK" if name == "lhs" else "NBLOCK", "KBLOCK"][::1 if (name == "lhs") != self._turned else -1]
+            sides = ["MBLOCK" if name == "lhs" else "NBLOCK", self.deep][::1 if (name == "lhs") != self._turned else -1]
             value = f"tl.broadcast_to({value}, [{', '.join(sides)}])"
         self.line(f"{tile} = tl.where({edge}, {value}, 0.0)" if edge else f"{tile} = {bare(value)}")
 
@@ -346,7 +355,7 @@ class TemplateWriter(Body):
         place = [("image", f"row // {high * broad}"), ("y", f"row // {broad} % {high}" + _times(w.stride[0]) + _less(w.padding[0])),
                  ("x", f"row % {broad}" + _times(w.stride[1]) + _less(w.padding[1]))]
         self.line(*[f"{name} = ({text})[:, None]" for name, text in place])
-        return f"step in {{range}}({self._span(prod(w.taps) * -(-c.k // self.blocks.k), 1)})"
+        return f"step in range({self._span(prod(w.taps) * -(-c.k // self.blocks.k), 1)})"
 
     def _tap(self, whole: bool) -> None:
         c, w, blocks = self.contraction, self.contraction.window, -(-self.contraction.k // self.blocks.k)

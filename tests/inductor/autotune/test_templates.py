@@ -213,6 +213,14 @@ def test_parts_are_raced(raced):
     assert raced(layer, TENSORS, {}, [SMALL, shared])[1] == [shared]
 
 
+def test_where_float32_is_cut_is_kept(raced):
+    before, cut = Tile(16, 16, 16, cut="registers"), Tile(16, 16, 16, cut="rhs")
+    _, chosen, told = raced(layer, TENSORS, {LIBRARY: 3.0, before: 2.0, cut: 1.0}, [before, cut])
+    assert chosen == [cut] and "cut: rhs 1000000.0 µs (chosen)" in str(told[0])
+    templates._chosen.clear()
+    assert raced(layer, TENSORS, {}, [before, cut])[1] == [cut]
+
+
 def test_float32_is_multiplied_in_pieces_or_left_to_the_library():
     """The library follows torch's setting at every call: where that allows TF32, there is no faster template of such accuracy."""
     c, before = contraction(2048, 768, 3072, torch.float32), torch.get_float32_matmul_precision()

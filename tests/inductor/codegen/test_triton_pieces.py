@@ -20,7 +20,7 @@ from tests.inductor.templates import check, run, templated
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 GOLDEN = Path(__file__).parent / "golden"
-CUTS = ["registers", "rhs", "lhs", "both"]
+CUTS = ["registers", "rhs", "lhs"]
 MOST = 2.0 ** -20
 """Of the sum of the products' absolute values, by which a result may be off."""
 
@@ -95,7 +95,7 @@ def test_an_operand_that_the_program_makes_is_cut_in_registers(cut):
         return P.mm(x, P.mul(P.convert(w, torch.float32), P.broadcast_in_dim(scale, tuple(w.shape), (1,))))
     tensors = torch.randn(20, 40), torch.randint(-9, 9, (40, 24), dtype=torch.int8), torch.rand(24)
     _, source = check(of_bytes, *tensors, tile=Tile(16, 16, 16, cut=cut))
-    assert "rhs_pieces" not in source.text and ("lhs_pieces" in source.text) == (cut in ("lhs", "both"))
+    assert "rhs_pieces" not in source.text and ("lhs_pieces" in source.text) == (cut == "lhs")
     check(lambda x, w: P.mm(P.relu(x), w), torch.randn(20, 40), torch.randn(40, 24), tile=Tile(16, 16, 16, cut=cut))
 
 
@@ -109,6 +109,14 @@ def test_long_sums_of_one_sign_do_not_drift():
 def test_magnitudes_far_apart(cut):
     a, b = (torch.randn(s) * torch.exp2(torch.randint(-30, 31, s).float()) for s in ((20, 40), (40, 24)))
     assert off(a, b, product(a, b, Tile(16, 16, 16, cut=cut))) < MOST
+
+
+def test_the_smallest_numbers_keep_their_bits():
+    """Third pieces, as they are, would be below the smallest bfloat16. (Of numbers that become subnormal bfloat16 the interpreter makes wrong ones.)"""
+    a, b = (torch.rand(20, 40) + 1) * 2.0 ** -116, torch.randn(40, 24) * 2.0 ** 110
+    for cut in CUTS:
+        assert off(a, b, product(a, b, Tile(16, 16, 16, cut=cut))) < MOST
+        assert off(b.t(), a.t(), product(b.t(), a.t(), Tile(16, 16, 16, cut=cut))) < MOST
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -149,10 +157,9 @@ def test_golden(name):
 
 
 def test_pieces_lie_in_memory_of_the_launch():
-    _, source = templated(*shapes(layer, (40, 50), (50, 33), (33,), dtype=torch.float32), tile=Tile(16, 16, 16, cut="both"))
+    _, source = templated(*shapes(layer, (40, 50), (50, 33), (33,), dtype=torch.float32), tile=Tile(16, 16, 16, cut="rhs"))
     launch, = source.launches
-    assert {name: size % 16 for name, size in launch.work.items()} == {"lhs_pieces": 0, "rhs_pieces": 0}
-    assert sum(launch.work.values()) < 6 * (40 * 50 + 50 * 33 + 2 * 16) and len(launch.calls) == 3
+    assert 6 * 50 * 33 <= launch.work["rhs_pieces"] < 6 * (50 * 33 + 16) and launch.work["rhs_pieces"] % 32 == 0 and len(launch.calls) == 2
 
 
 @pytest.mark.slow
