@@ -17,7 +17,7 @@ def arguments(*more):
 def test_rows_of_all_modes():
     found = gpu.cases(arguments("--models", "gpt2,timm:convnext_tiny", "--peer", "torch.compile", "--float32"))
     names = [c.name for c in found]
-    assert len(set(names)) == len(names) == 2 * (1 + 2 + 2 + 1)  # max-autotune in inference alone, float32 in training alone
+    assert len(set(names)) == len(names) == 2 * (1 + 2 + 2 + 2)  # max-autotune in inference and in float32, float32 in training alone
     assert names[0] == "gpt2 infer max-autotune bf16" and names[-1] == "timm:convnext_tiny train default float32"
     assert found[0].contenders == ("minipt2", "minipt2 default", "torch.compile") and found[-1].contenders == ("minipt2",)
 
@@ -27,7 +27,7 @@ def test_more_models_in_the_default_mode_alone():
     more = [c for c in found if c.model in zoo.MORE]
     assert {c.mode for c in more} == {"default"} and len(more) == 3 * len(zoo.MORE)
     assert {c.mode for c in found if c.model in zoo.NAMES} == {"default", "reduce-overhead", "max-autotune"} and not set(zoo.MORE) & set(zoo.NAMES)
-    assert sum(not c.amp for c in found) == len(zoo.NAMES) + len(zoo.MORE)
+    assert sum(not c.amp for c in found) == 2 * len(zoo.NAMES) + len(zoo.MORE)
 
 
 @pytest.mark.parametrize("argv, told", [(["--models", "gtp2"], "mobilenet"), (["--modes", "fast"], "reduce-overhead")])

@@ -95,7 +95,7 @@ class Child:
 
 def cases(args: argparse.Namespace) -> list[Case]:
     """Rows in order of importance: models in each mode, ``max-autotune`` in inference, beside our own default; ``args.more``, models in the default
-    mode alone; all of them in float32 training."""
+    mode alone; all of them in float32 training, tuned too (products in pieces)."""
     peer = (PEER,) if args.peer else ()
     found = []
     for mode in sorted(args.modes, key=lambda m: not m.startswith("max")):
@@ -104,6 +104,7 @@ def cases(args: argparse.Namespace) -> list[Case]:
             if not (tuned and phase == "train"):
                 found.append(Case(model, phase, mode, True, ("minipt2", *["minipt2 default"] * tuned, *peer)))
     if args.float32:
+        found += [Case(model, "train", mode, False, ("minipt2",)) for mode in args.modes if mode.startswith("max") for model in args.names]
         found += [Case(model, "train", "default", False, ("minipt2",)) for model in (*args.names, *args.more)]
     return found
 

@@ -2,6 +2,7 @@
 
 The interpreter rounds to bfloat16 by cutting off, so that products left out are up to 2**-21 of the whole there; on a GPU they are below 2**-24.
 """
+import importlib
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -9,11 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from minipt2 import models
 from minipt2 import prims as P
 from minipt2.config import config
 from minipt2.inductor import triton_pool
+from minipt2.inductor.autotune.template_space import cuts
 from minipt2.inductor.codegen.triton_template import Tile
 from minipt2.inductor.hardware import REFERENCE
+from tests.compare import check_module
 from tests.inductor.codegen.test_triton_template import CONVOLUTIONS, VIEWS, layer, linear, shapes
 from tests.inductor.templates import check, run, templated
 
@@ -174,3 +178,19 @@ def test_machine_code_for_two_generations():
     futures = [f for s in sources for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in s.programs], capability)]
     for binary, launch in (f.result() for f in futures):
         assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+
+
+# ------------------------------------------------------------------ a model
+def test_a_training_step_of_products_in_pieces_matches_eager(fresh, monkeypatch):
+    """Every product forward and backward, those of smaller left operands turned."""
+    compiler = importlib.import_module("minipt2.inductor.compile")
+    counted = []
+
+    def all_of_them(candidates, draft):
+        counted.extend(candidates)
+        return [Tile(64, 64, 32, cut=(cuts(c.step.contraction, REFERENCE) or [""])[-1]) for c in candidates]
+    monkeypatch.setattr(compiler, "_chooser", lambda device: all_of_them)
+    module = models.build("gpt2", "small").train()
+    with config.patch(disk_cache=False):  # another test may have left the code of this model, without templates
+        check_module(module, *models.inputs("gpt2", "small"), grad=True, tolerance=2e-4)
+    assert len(counted) > 3
