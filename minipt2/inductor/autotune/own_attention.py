@@ -34,6 +34,12 @@ def _race(problem: Heads, seconds: float, times: dict[str, float]) -> str:
         return pick([VENDOR, OWN], lambda name: seconds_of(runs[name]), lambda name: True, seconds, times)
 
 
+def _mask(shape: tuple[int, ...], square: bool, generator: torch.Generator) -> torch.Tensor:
+    """A mask as models have it: one with a row for each query hides what comes later, most often."""
+    mask = torch.randn(shape, generator=generator)
+    return mask.masked_fill(torch.ones(shape[-2:], dtype=torch.bool).triu(1), float("-inf")) if square and shape[-2:] == (shape[-1],) * 2 else mask
+
+
 def contenders(problem: Heads) -> dict[str, Callable[[], Any]]:
     """How each computes ``problem`` on numbers of its own, that lie as models have them: a row holds all heads."""
     generator = torch.Generator().manual_seed(0)
@@ -41,7 +47,7 @@ def contenders(problem: Heads) -> dict[str, Callable[[], Any]]:
     def random(rows: int) -> torch.Tensor:
         return torch.randn(problem.batch, rows, problem.heads, problem.width, generator=generator).transpose(1, 2)
     q, k, v, grad = random(problem.rows), random(problem.columns), random(problem.columns), random(problem.rows)
-    mask = None if problem.mask is None else torch.randn(problem.mask, generator=generator)
+    mask = None if problem.mask is None else _mask(problem.mask, problem.rows == problem.columns, generator)
     if not problem.backward:
         return {name: lambda call=call: call(q, k, v, 0.0, problem.causal, attn_mask=mask) for name, call in ((VENDOR, FORWARD), (OWN, attention))}
     out, lse = FORWARD(q, k, v, 0.0, problem.causal, attn_mask=mask)
