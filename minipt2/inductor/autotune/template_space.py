@@ -30,14 +30,14 @@ import torch
 
 from ..codegen.triton_blocks import power
 from ..codegen.triton_pieces import CUTS, dense, span
-from ..codegen.triton_template import GROUP, Tile, tf32_allowed
+from ..codegen.triton_template_plan import GROUP, Tile, tf32_allowed
 from ..hardware import Hw
 from ..scheduler.contraction import Contraction
 from .descent import one_step
 
 T = TypeVar("T")
 
-MOST, MOST_CUT = 28, 14
+MOST, MOST_CUT = 28, 10
 """Tiles tried of one template; of one in float32, which takes longer to compile (the tile is made again where it is not finite)."""
 PER_SHAPE, PER_DEPTH, PER_WARPS = 5, 3, 2
 """Of one m x n (whole or in parts), of those with one k, of those with as many warps: so that the space is not all of one shape. At most half of
@@ -46,7 +46,7 @@ HELD = 128
 """Elements of the accumulator in a thread's 255 registers."""
 LARGEST = 1 << 15
 SIDES, DEPTHS, WARPS, STAGES, SPLITS = (16, 32, 64, 128, 256), (32, 64, 128), (4, 8), (2, 3, 4, 5), (1, 2, 3, 4, 8, 16)
-SHARE, WAVES = 4, 2
+SHARE, WAVES = 4, 3
 RESERVED = 1 << 10
 """Shared memory that the compiler takes besides."""
 CACHE_RATE = 100.0
@@ -60,11 +60,11 @@ START = 2000.0
 PIECES, PRODUCTS, DEEPEST_CUT, BFLOAT16 = 6, 8.5, 32, 80
 """Bytes of a float32 number in pieces; the products made for one of such numbers, six, at the speed of one that does nothing else; most k of a tile;
 the first capability whose tensor cores take bfloat16."""
-TURNS, CUTTING, PIECES_RATE = 400.0, 5.0, 55.0
+TURNS, CUTTING, PIECES_RATE, CUT_RATE = 400.0, 5.0, 55.0, 3500.0
 """Nanoseconds in which a program waits for its six products, one after the other, which others on its SM fill; that it takes to cut a thread's
-number, twice that where the pieces then have to go to shared memory; bytes that an SM reads from the L2 cache in one. On an H200 (8192 x 3072 x 768,
-one operand cut before) a step of 128 x 128 x 32 in 8 warps takes 1.65 us, of 64 x 128 x 32 in 4 warps 0.72, of 128 x 64 x 32 0.88; of twice the k more
-than twice that."""
+number, twice that where the pieces then have to go to shared memory; bytes that an SM reads from the L2 cache in one, and that the GPU moves while it
+cuts. On an H200 (8192 x 3072 x 768, one operand cut before) a step of 128 x 128 x 32 in 8 warps takes 1.65 us, of 64 x 128 x 32 in 4 warps 0.72,
+of 128 x 64 x 32 0.88; of twice the k more than twice that."""
 SECOND, PARTS_RATE = 2500.0, 2000.0
 """Nanoseconds that a second kernel takes to begin and to end; bytes of parts that the GPU writes or reads in one."""
 
@@ -177,7 +177,7 @@ def expected(t: Tile, c: Contraction, hw: Hw) -> float:
     put_together = SECOND + 2 * _parts(t, c) / PARTS_RATE if t.split > 1 else 0.0
     if t.cut:
         step += TURNS / min(resident, each) ** 2 + CUTTING * t.k / threads * (left + (2 * t.n if t.cut == "registers" else 0))
-    cut = sum(SECOND + span(c, name) * (item + PIECES) / PARTS_RATE for name in CUTS[t.cut]) if t.cut else 0.0
+    cut = sum(SECOND + span(c, name) * (item + PIECES) / CUT_RATE for name in CUTS[t.cut]) if t.cut else 0.0
     return each * steps * (max(step, stall) + STEP) + START * -(-each // resident) + put_together + cut
 
 

@@ -23,7 +23,7 @@ from .. import cache, triton_pool
 from ..codegen.c_openmp_plan import make_plan
 from ..codegen.triton import Program, program_of, templates, title, variant, walked_across
 from ..codegen.triton_blocks import choose as first_guess
-from ..codegen.triton_template import tf32_allowed
+from ..codegen.triton_template_plan import tf32_allowed
 from ..hardware import Hw
 from ..ir import TensorRef
 from ..scheduler.attention import Attention

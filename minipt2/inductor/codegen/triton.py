@@ -30,7 +30,8 @@ from .triton_half import cheaper
 from .triton_ops import STORAGE, cast
 from .triton_reduce import Accumulator, Online, Welford, accumulator
 from .triton_rewalk import online, walks
-from .triton_template import TemplateWriter, template_plan
+from .triton_template import TemplateWriter
+from .triton_template_plan import template_plan
 from .triton_tiles import sides, walked_across, y_loop
 from .triton_values import Axis, Body
 

@@ -17,7 +17,8 @@ from ..scheduler.nodes import walk
 from ..scheduler.templates import Template
 from .triton_blocks import power
 from .triton_ops import MEMORY
-from .triton_template import TemplatePlan, TemplateWriter, canonical, renamed, result_axes
+from .triton_template import TemplateWriter
+from .triton_template_plan import TemplatePlan, canonical, renamed, result_axes
 from .triton_values import Axis
 
 INFINITY = 'float("-inf")'

@@ -4,7 +4,8 @@ from __future__ import annotations
 import torch
 
 from .triton_pieces import CUTS, Pieces, extent, memory, span
-from .triton_template import TemplatePlan, TemplateWriter, Tile
+from .triton_template import TemplateWriter
+from .triton_template_plan import TemplatePlan, Tile
 
 BLOCK = 2048
 """Elements of a program."""

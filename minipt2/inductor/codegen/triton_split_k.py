@@ -10,7 +10,8 @@ from math import prod
 import torch
 
 from .triton_blocks import power
-from .triton_template import TemplatePlan, TemplateWriter, Tile
+from .triton_template import TemplateWriter
+from .triton_template_plan import TemplatePlan, Tile
 
 WIDE, MANY = 128, 1024
 """Columns, and elements, that a program of the second kernel takes: enough programs to keep all SMs loading."""
