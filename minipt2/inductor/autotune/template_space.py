@@ -4,7 +4,7 @@
 what varies    values                              bound
 =============  ==================================  ==========================================================================
 m, n           16 to 256, powers of two            the power of two that holds the product's rows, columns; 2**15 elements
-k              32, 64, 128                         the power of two that holds k (of one tap, for a convolution), at least 16
+k              32, 64, 128                         the power of two that holds k (of one tap, for a convolution of many channels), at least 16
 warps          4, 8                                ``HELD`` elements of the accumulator a thread, so that it does not spill
 stages         2 to 5                              shared memory: every stage holds a block of both operands
 group          8 rows of tiles in a band           varied by coordinate descent only
@@ -109,7 +109,7 @@ def varied(ranked: Iterable[T], kinds: Callable[[T], Sequence[tuple[tuple, int]]
 
 def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
     rows, columns = (max(power(n), 16) for n in c.sizes[1:])
-    depth = max(power(c.k), 16)
+    depth = max(power(c.walked), 16)
     for m, n, k, warps, stages, split, cut in itertools.product(SIDES, SIDES, {min(k, depth) for k in DEPTHS}, WARPS, STAGES, SPLITS, cuts(c, hw)):
         t = Tile(m, n, k, warps, stages, split=split, cut=cut)
         if m <= rows and n <= columns and launchable(t, c, hw):
@@ -126,7 +126,7 @@ def launchable(t: Tile, c: Contraction, hw: Hw) -> bool:
 
 def _steps(t: Tile, c: Contraction) -> int:
     """Of one program."""
-    return -(-(-(-c.k // t.k) * (c.depth // c.k)) // t.split)
+    return -(-(-(-c.walked // t.k) * (c.depth // c.walked)) // t.split)
 
 
 def _shares(t: Tile, c: Contraction, hw: Hw) -> bool:

@@ -47,7 +47,7 @@ class Part(_Sharing):
         self.grid = (self.grid[0], self.blocks.split)
         return self
 
-    def _span(self, length: int, step: int) -> str:
+    def span(self, length: int, step: int) -> str:
         """The steps of this part; the last one's may end early."""
         share = -(-length // (step * self.blocks.split)) * step
         self.line(f"begin = part * {share}")

@@ -22,6 +22,7 @@ from .c_openmp_plan import Param
 from .index import bare
 from .triton_ops import HALF
 from .triton_pieces import Pieces, extent, memory
+from .triton_taps import all_taps, places, sum_of, tap
 from .triton_template_plan import Made, TemplatePlan, Tile, operand_axes, result_axes
 from .triton_values import Axis, Body
 
@@ -117,7 +118,7 @@ class TemplateWriter(Body):
                 self.share(memory(name), 3 * extent(c, name), torch.bfloat16)
         zero = f"acc = tl.zeros([{'NBLOCK, MBLOCK' if self._turned else 'MBLOCK, NBLOCK'}], tl.float32)"
         self.line(zero)
-        steps = (self._places if c.window else self._outsides)()
+        steps = places(self) if c.window else self._outsides()
         with self.open(f"for {steps.format(block=self.deep)}:"):
             self._step()
             self._dot()
@@ -169,13 +170,13 @@ class TemplateWriter(Body):
         """What comes before the walk over k; the walk."""
         for name, made in self.template.made.items():
             self._outside(name, made)
-        return f"start in range({self._span(self.contraction.k, self.blocks.k)}, {{block}})"
+        return f"start in range({self.span(self.contraction.k, self.blocks.k)}, {{block}})"
 
     def _step(self, whole: bool = False) -> None:
         """A block of both operands as ``u`` and ``v``; of what was cut before, unless ``whole``, the pieces."""
         c = self.contraction
         if c.window:
-            return self._tap(whole)
+            return (all_taps if c.few else tap)(self, whole)
         self.line(f"k = start + tl.arange(0, {self.deep})")
         for tile, name, o, edge in (("u", "lhs", c.a, "row"), ("v", "rhs", c.b, "col")):
             left = (name == "lhs") != self._turned
@@ -183,9 +184,9 @@ class TemplateWriter(Body):
             if name in self.template.made:
                 self._make(tile, name, o, k)
             else:
-                self._load_tile(tile, name, o, (edge, k) if name == "lhs" else (k, edge), self._mask(edge, k), whole)
+                self.load_tile(tile, name, o, (edge, k) if name == "lhs" else (k, edge), self.beyond(edge, k), whole)
 
-    def _load_tile(self, tile: str, name: str, o: Operand, place: tuple[str, str], mask: str, whole: bool, more: str = "") -> None:
+    def load_tile(self, tile: str, name: str, o: Operand, place: tuple[str, str], mask: str, whole: bool, more: str = "") -> None:
         """The statements that load a tile of an operand, or its pieces."""
         parts = [(tile, name, o)] if whole or self.pieces is None else self.pieces.lying(tile, name, o)
         for value, pointer, lies in parts:
@@ -223,46 +224,24 @@ class TemplateWriter(Body):
         yield
         self.axes = of_result
 
-    def _span(self, length: int, step: int) -> str:
+    def span(self, length: int, step: int) -> str:
         """The part of 0 to ``length`` that this program walks, in pieces of ``step``."""
         return f"0, {length}"
 
-    def _mask(self, edge: str, k: str) -> str:
+    def beyond(self, edge: str, k: str) -> str:
         """The further arguments of a load: what lies beyond the operand is 0."""
         c, name = self.contraction, edge[:3]
-        parts = [f"({k} < {c.k})"] if c.k % self.blocks.k else []
+        parts = [f"({k} < {c.walked})"] if c.walked % self.blocks.k else []
         if self._sticks_out(name) and self._together(name):
             parts.append(f"({edge} < {c.sizes[1 if name == 'row' else 2]})")
         return f", {bare(' & '.join(parts))}, 0.0" if parts else ""
-
-    def _places(self) -> str:
-        """Rows are places (image, y, x); a step is a block of channels at one tap. What comes before the walk; the walk."""
-        c, w = self.contraction, self.contraction.window
-        high, broad = w.out
-        place = [("image", f"row // {high * broad}"), ("y", f"row // {broad} % {high}" + _times(w.stride[0]) + _less(w.padding[0])),
-                 ("x", f"row % {broad}" + _times(w.stride[1]) + _less(w.padding[1]))]
-        self.line(*[f"{name} = ({text})[:, None]" for name, text in place])
-        return f"step in range({self._span(prod(w.taps) * -(-c.k // self.blocks.k), 1)})"
-
-    def _tap(self, whole: bool) -> None:
-        c, w, blocks = self.contraction, self.contraction.window, -(-self.contraction.k // self.blocks.k)
-        self.line(*["tap = step", "k = tl.arange(0, KBLOCK)"] if blocks == 1 else
-                  [f"tap = step // {blocks}", f"k = step % {blocks} * KBLOCK + tl.arange(0, KBLOCK)"])
-        self.line(f"ty = tap // {w.taps[1]}", f"tx = tap % {w.taps[1]}")
-        self.line(f"iy = y + ty{_times(w.dilation[0])}", f"ix = x + tx{_times(w.dilation[1])}")
-        edge = f" & (k[None, :] < {c.k})" if c.k % self.blocks.k else ""
-        self.line(f"inside = (iy >= 0) & (iy < {w.image[0]}) & (ix >= 0) & (ix < {w.image[1]}){edge}")
-        read = _sum([("image", w.strides[0]), ("iy", w.strides[1]), ("ix", w.strides[2]), ("k[None, :]", c.a.strides[2])], c.a.offset)
-        self.line(f"u = tl.load(lhs + ({read}), inside, 0.0)")
-        taps = _sum([("ty", w.tap_strides[0]), ("tx", w.tap_strides[1])], 0)
-        self._load_tile("v", "rhs", c.b, ("k[:, None]", "col[None, :]"), self._mask("col[None, :]", "k[:, None]"), whole, f" + {taps}" * (taps != "0"))
 
     def _matrix(self, name: str, o: Operand, place: tuple[str, str]) -> str:
         """Pointers to a tile of an operand."""
         terms = [("z", o.strides[0] if self.grid[1] > 1 else 0), (place[0], o.strides[1]), (place[1], o.strides[2])]
         # a dimension that the operand does not walk still has to be in the tile's shape
         flat = [f"0*{p}" for p, s in terms[1:] if s == 0]
-        return f"{name} + ({' + '.join([_sum(terms, o.offset), *flat])})"
+        return f"{name} + ({' + '.join([sum_of(terms, o.offset), *flat])})"
 
     def _dot(self) -> None:
         if self.pieces is not None:
@@ -291,17 +270,3 @@ class TemplateWriter(Body):
             if i.op == "product" or i.dtype is torch.float32 and i.op in ("mul", "add") and any(u in found for u in uses(i)):
                 found.add(i.id)
         return found if self.contraction.result.dtype in HALF else set()
-
-
-def _times(n: int) -> str:
-    return f" * {n}" * (n != 1)
-
-
-def _less(n: int) -> str:
-    return f" - {n}" * (n != 0)
-
-
-def _sum(terms: list[tuple[str, int]], start: int) -> str:
-    """``terms`` with their strides, those of no stride left out."""
-    parts = [name if s == 1 else f"{name} * {s}" for name, s in terms if s]
-    return " + ".join(parts + [str(start)] * (start != 0 or not parts))

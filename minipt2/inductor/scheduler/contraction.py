@@ -24,6 +24,8 @@ aten = torch.ops.aten
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 AXES = ("z", "m", "n")
 """Batch, rows and columns of a product."""
+FEW = 16
+"""Channels below which blocks of one tap's would be empty for the most part: a tensor core multiplies 16 at a time."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,16 @@ class Contraction:
     def depth(self) -> int:
         """Products that are added up for one element."""
         return self.k * (prod(self.window.taps) if self.window else 1)
+
+    @property
+    def walked(self) -> int:
+        """Products that a template walks in one go: the channels of a tap, or, where they are few, those of all taps."""
+        return self.depth if self.few else self.k
+
+    @property
+    def few(self) -> bool:
+        """Whether the channels of one tap would fill no block."""
+        return self.window is not None and self.k < FEW
 
     @property
     def result(self) -> Layout:

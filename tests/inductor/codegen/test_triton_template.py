@@ -140,9 +140,10 @@ def test_parts_are_kept_in_float32():
 
 
 def test_convolution_in_parts():
-    x, w = torch.randn(2, 24, 9, 11).contiguous(memory_format=torch.channels_last), torch.randn(40, 24, 3, 3)
     for split in (2, 4, 16):
-        check(lambda x, w: P.relu(P.convolution(x, w, None, (2, 1), (1, 1), (1, 1), False, (0, 0), 1)), x, w, tile=Tile(16, 32, 16, split=split))
+        for channels in (24, 3):
+            x, w = torch.randn(2, channels, 9, 11).contiguous(memory_format=torch.channels_last), torch.randn(40, channels, 3, 3)
+            check(lambda x, w: P.relu(P.convolution(x, w, None, (2, 1), (1, 1), (1, 1), False, (0, 0), 1)), x, w, tile=Tile(16, 32, 16, split=split))
 
 
 def test_two_results_of_parts():
@@ -154,6 +155,9 @@ CONVOLUTIONS = {
     "3x3": ((2, 24, 9, 11), (40, 24, 3, 3), (1, 1), (1, 1), (1, 1)),
     "strided, dilated": ((2, 24, 9, 11), (40, 24, 3, 3), (2, 1), (1, 2), (1, 2)),
     "few channels": ((1, 3, 12, 13), (5, 3, 7, 7), (2, 2), (3, 3), (1, 1)),
+    "few channels, dilated": ((2, 5, 9, 11), (40, 5, 3, 2), (2, 1), (1, 2), (1, 2)),
+    "few channels, full blocks": ((2, 8, 6, 7), (16, 8, 2, 2), (2, 2), (0, 1), (1, 1)),
+    "few channels, 1x1": ((2, 4, 6, 7), (16, 4, 1, 1), (2, 2), (0, 0), (1, 1)),
     "1x1": ((3, 17, 5, 6), (33, 17, 1, 1), (1, 1), (0, 0), (1, 1)),
     "1x1 strided": ((3, 17, 5, 6), (33, 17, 1, 1), (2, 2), (0, 0), (1, 1)),
     "as large as the image": ((4, 16, 3, 3), (8, 16, 3, 3), (1, 1), (0, 0), (1, 1)),
@@ -170,6 +174,16 @@ def test_convolution(name, last):
     def fn(x, w, v):
         return P.relu(P.convolution(x, w, v, stride, padding, dilation, False, (0, 0), 1))
     check(fn, x, w, v)
+
+
+def test_taps_of_few_channels_fill_a_block():
+    """A network's first layer: 147 products for each result are walked in 5 blocks of 32, and not in 49 of which 13 channels of 16 are zeros."""
+    x_shape, w_shape, stride, padding, dilation = CONVOLUTIONS["few channels"]
+    x, w = torch.randn(x_shape).contiguous(memory_format=torch.channels_last), torch.randn(w_shape).contiguous(memory_format=torch.channels_last)
+    _, source = check(lambda x, w: P.convolution(x, w, None, stride, padding, dilation, False, (0, 0), 1), x, w, tile=Tile(32, 16, 32))
+    assert "for start in range(0, 147, KBLOCK)" in source.text and "place = k\n" in source.text
+    _, source = check(lambda x, w: P.convolution(x, w, None, stride, padding, dilation, False, (0, 0), 1), x, w.contiguous(), tile=Tile(32, 16, 32))
+    assert "place = ty * 7 + tx + channel * 49\n" in source.text
 
 
 def test_residual_and_batch_norm_after_a_convolution():
@@ -301,6 +315,8 @@ def test_machine_code_for_two_generations():
     weight = torch.empty(64, 64, 3, 3, dtype=torch.bfloat16, device="meta").contiguous(memory_format=torch.channels_last)
     convolution = lambda x, w: P.relu(P.convolution(x, w, None, (1, 1), (1, 1), (1, 1), False, (0, 0), 1))
     sources = [templated(fn, *tensors, tile=tile)[1] for (fn, *tensors), tile in SHOWN.values()]
+    first = [torch.empty(s, dtype=torch.bfloat16, device="meta").contiguous(memory_format=torch.channels_last) for s in ((2, 3, 56, 56), (64, 3, 7, 7))]
+    sources += [templated(convolution, *first, tile=Tile(128, 64, 32, 4, 3))[1]]
     sources += [templated(convolution, image, weight, tile=Tile(128, 64, 64, 4, 3))[1], templated(*shapes(P.bmm, (8, 100, 64), (8, 64, 80)), tile=Tile(32, 32, 32))[1]]
     futures = [f for s in sources for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in s.programs], capability)]
     for binary, launch in (f.result() for f in futures):
