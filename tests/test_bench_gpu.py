@@ -20,6 +20,8 @@ def test_rows_of_all_modes():
     assert len(set(names)) == len(names) == 2 * (1 + 2 + 2 + 2)  # max-autotune in inference and in float32, float32 in training alone
     assert names[0] == "gpt2 infer max-autotune bf16" and names[-1] == "timm:convnext_tiny train default float32"
     assert found[0].contenders == ("minipt2", "minipt2 default", "torch.compile") and found[-1].contenders == ("minipt2",)
+    first, last = gpu.groups(found)
+    assert len(first) + len(last) == len(found) and {c.name for c in last} == {f"{m} train max-autotune float32" for m in ("gpt2", "timm:convnext_tiny")}
 
 
 def test_more_models_in_the_default_mode_alone():

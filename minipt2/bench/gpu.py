@@ -94,19 +94,28 @@ class Child:
 
 
 def cases(args: argparse.Namespace) -> list[Case]:
-    """Rows in order of importance: models in each mode, ``max-autotune`` in inference, beside our own default; ``args.more``, models in the default
-    mode alone; all of them in float32 training, tuned too (products in pieces)."""
+    """Rows in order of importance: models in each mode, ``max-autotune`` in inference, beside our own default; in float32 training, tuned too
+    (products in pieces); then ``args.more``, models in the default mode and in float32."""
     peer = (PEER,) if args.peer else ()
     found = []
     for mode in sorted(args.modes, key=lambda m: not m.startswith("max")):
         tuned = mode.startswith("max")
-        for model, phase in itertools.product((*args.names, *(args.more if mode == "default" else ())), args.phases):
-            if not (tuned and phase == "train"):
-                found.append(Case(model, phase, mode, True, ("minipt2", *["minipt2 default"] * tuned, *peer)))
+        found += [Case(model, phase, mode, True, ("minipt2", *["minipt2 default"] * tuned, *peer))
+                  for model, phase in itertools.product(args.names, args.phases) if not (tuned and phase == "train")]
     if args.float32:
         found += [Case(model, "train", mode, False, ("minipt2",)) for mode in args.modes if mode.startswith("max") for model in args.names]
-        found += [Case(model, "train", "default", False, ("minipt2",)) for model in (*args.names, *args.more)]
+        found += [Case(model, "train", "default", False, ("minipt2",)) for model in args.names]
+    if "default" in args.modes:
+        found += [Case(model, phase, "default", True, ("minipt2", *peer)) for model, phase in itertools.product(args.more, args.phases)]
+        found += [Case(model, "train", "default", False, ("minipt2",)) for model in args.more if args.float32]
     return found
+
+
+def groups(wanted: list[Case]) -> list[list[Case]]:
+    """``wanted`` in two parts: what takes longest to compile, training that is tuned, comes when all else is measured."""
+    def long(case: Case) -> bool:
+        return case.mode.startswith("max") and case.phase == "train"
+    return [[c for c in wanted if not long(c)], [c for c in wanted if long(c)]]
 
 
 class Run:
@@ -148,7 +157,8 @@ class Run:
 
     # ------------------------------------------------------------ compiling
     def prepare(self, wanted: Iterable[Case]) -> None:
-        """All contenders of ``wanted``, tuned ones first and the peer last, until ``--prepare-limit`` seconds are over: what still compiles then is ended."""
+        """All contenders of ``wanted``, tuned ones first and the peer last, until ``--prepare-limit`` seconds are over, or ``--limit`` of
+        all: what still compiles then is ended."""
         jobs: dict[str, tuple[float, Case, str]] = {}
         for case in wanted:
             for who in ("eager", *case.contenders):
@@ -164,7 +174,7 @@ class Run:
         count = min(self.args.slots or max(cores - 4, 1), len(todo) or 1)
         for k in range(count):
             slots.put(k * cores // count)
-        end = time.monotonic() + self.args.prepare_limit
+        end = min(time.monotonic() + self.args.prepare_limit, self.begin + self.args.limit)
         self.say(f"preparing {len(todo)} in {count} processes at a time")
 
         def one(item: tuple[str, tuple[float, Case, str]]) -> None:
@@ -273,8 +283,9 @@ def main(args: argparse.Namespace, console: Console, machine: dict[str, Any]) ->
     given = ["--table out", f"--device {args.device}", *[f"--peer {args.peer}"] * bool(args.peer), *["--float32"] * args.float32]
     run.about = {"machine": machine, "command": f"python -m minipt2.bench {' '.join(given)}", **run.about}
     wanted = cases(args)
-    run.prepare(wanted)
-    run.time(wanted)
+    for group in groups(wanted):
+        run.prepare(group)
+        run.time(group)
     asked = {tuple(name.rpartition(".")[::2]) for name in args.cold.split(",") if name}
     run.first_calls(Case(c.model, c.phase, c.mode, c.amp, tuple(w for w in c.contenders if " " not in w)) for c in wanted
                     if (c.model, c.phase) in asked and c.mode == "default" and c.amp)
