@@ -29,6 +29,7 @@ ALLOWED: dict[str, str] = {
     "torch._C._PreserveDispatchKeyGuard": "puts back what the next two change",
     "torch._C._meta_in_tls_dispatch_include": "which attention kernel eager would choose is asked with fake tensors' own devices, through its meta kernel",
     "torch._C._set_meta_in_tls_dispatch_include": "the same",
+    "torch._C._cuda_clearCublasWorkspaces": "a recorded graph takes a cuBLAS workspace from its own pool, and gives it back there",
     "torch._C._storage_Use_Count": "whether somebody still holds a result that the next replay of a CUDA graph would overwrite",
     "torch._C._cuda_getCurrentRawStream": "the stream that kernels are launched on, at a tenth of the cost of torch.cuda.current_stream",
     "torch._C._ExcludeDispatchKeyGuard": "compiled code runs below autograd, view tracking and autocast",

@@ -1,16 +1,19 @@
 """CUDA graphs: what a compiled graph launches is recorded once, and replayed with one call (mode ``reduce-overhead``).
 
-In: the function of a compiled graph. Out: one that behaves the same. Called by ``load``. A recording works on fixed addresses:
-inputs that stay where they are (parameters, and what other recordings made) are read in place, the others are copied to its own
-buffers; results lie in memory that the recording keeps. A recording whose earlier results somebody still holds is not replayed:
-another one is made, up to ``MOST_RECORDINGS``. (What a training step's forward shows the user is copied instead: a loss that is still
-held in the next step would double the memory for activations.) All recordings of a device share one pool, in which intermediates, which nobody
-holds, overlap; replays are in order on one stream. The reason for every call that is not replayed is told as a ``cudagraphs`` artifact.
-Upstream: ``torch._inductor.cudagraph_trees``.
+In: the function of a compiled graph. Out: one that behaves the same. Called by ``load``. A recording works on fixed addresses: inputs that stay
+where they are (parameters, and what other recordings made) are read in place, the others are copied to its own buffers; results lie where the
+recording writes them. One whose earlier results somebody still holds is not replayed: another one is made, up to ``MOST_RECORDINGS``. (What a
+training step's forward shows the user is copied instead: a loss that is still held in the next step would double the memory for activations.)
+
+Recordings of a stream share a pool of memory (``recorder``). Intermediates overlap; what a forward saves is overwritten by its backward's once
+that has read it, so that a training step needs no more than without recordings. Before a replay it is looked whether anybody holds what lies where
+it writes (the user's program may run recordings in another order than the first time); if so, a recording in a pool of its own takes over.
+The reason for every call that is not replayed is told as a ``cudagraphs`` artifact. Upstream: ``torch._inductor.cudagraph_trees``.
 """
 from __future__ import annotations
 
-import functools
+import bisect
+import sys
 import threading
 import weakref
 from collections import Counter, OrderedDict
@@ -20,7 +23,7 @@ import torch
 
 from .. import trace
 from ..exercise import exercise
-from .runtime import arena_pool
+from .recorder import Compiled, NotRecorded, Recorder, Span, Take, recorder_of, stream
 
 MOST_RECORDINGS = 4
 """Recordings of one graph for the same sizes: calls whose results live at the same time, or that read parameters at other addresses."""
@@ -29,61 +32,67 @@ MOST_SIZES = 16
 FEW_REPLAYS, MOST_PATIENCE, MOST_MET = 8, 256, 1024
 """Replays by which a recording has not yet paid for itself; the most often that sizes must be met before they are recorded; tuples counted."""
 
-Compiled = Callable[[list], list]
-Replay = Callable[[], None]
-Record = Callable[[Compiled, list], tuple[Replay, list]]
 _results: dict[int, int] = {}
 """Address of a storage that a recording's results lie in -> how many recordings say so."""
-
-
-class NotRecorded(Exception):
-    """Why a call runs as it is."""
+_recordings: "weakref.WeakSet[Recording]" = weakref.WeakSet()
+_leaving: "list[Recording]" = []
+"""Those that nobody will replay, while somebody holds what they saved in memory that the pool counts as free."""
+_in_turn = threading.RLock()
+"""Held while a recording is chosen, made or replayed: what one copies to its buffers and from its results another may write over."""
 
 
 class Recording:
-    """One recorded run. ``fixed``: (position, address) of inputs read in place; ``buffers``: (position, copy) of the others."""
+    """One recorded run. ``fixed``: (position, address) of inputs read in place; ``buffers``: (position, place) of the others."""
 
-    def __init__(self, fn: Compiled, args: Sequence[Any], static: frozenset[int], written: frozenset[int], shown: int, record: Record):
-        self.stream = _stream()
-        tensors = [(i, a) for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
-        in_place = [i for i, a in tensors if i in static or a.untyped_storage().data_ptr() in _results]
+    def __init__(self, fn: Compiled, args: list, static: frozenset[int], written: frozenset[int], shown: int, recorder: Recorder, apart: bool = False):
+        self.stream, self.shown, self.recorder, self.apart = stream(), shown, recorder, apart
+        self.handed_over = False
+        """Whether what it saves lies in memory that the pool counts as free."""
+        tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        in_place = [i for i in tensors if i in static or args[i].untyped_storage().data_ptr() in _results]
+        moving = [i for i in tensors if i not in in_place]
+        if more := written.difference(in_place):
+            raise NotRecorded(f"it writes into input {min(more)}, which lies elsewhere at each call")
         self.fixed = [(i, args[i].data_ptr()) for i in in_place]
-        self.buffers = [(i, _copy(a)) for i, a in tensors if i not in in_place]
-        if moving := written.difference(in_place):
-            raise NotRecorded(f"it writes into input {min(moving)}, which lies elsewhere at each call")
-        inputs = list(args)
-        for i, buffer in self.buffers:
-            inputs[i] = buffer
-        self.replay, results = record(fn, inputs)
-        self.shown = shown
-        self.results = [self._result(r, inputs) for r in results]
-        lent = [r for r, _ in self.results[shown:] if isinstance(r, torch.Tensor)]
-        kept = {r.untyped_storage().data_ptr(): r.untyped_storage() for r in lent}
-        self.kept = [storage._cdata for storage in kept.values()]
-        for address in kept:
-            _results[address] = _results.get(address, 0) + 1
-        weakref.finalize(self, _forget, list(kept)).atexit = False
+        inputs: list[Any] = [None] * len(args)
+        self.lenders = {} if apart or not recorder.shares else _take_over(args, inputs, recorder)
+        for i, x in enumerate(inputs):
+            if x is None:
+                inputs[i] = args[i]
+        x = None
+        self.replay, self.results, self.buffers, self.touched = recorder.record(fn, inputs, moving, shown > 0, apart)
+        self._let_go(recorder)
         self.fresh = [k for k, (r, i) in enumerate(self.results) if i is None and isinstance(r, torch.Tensor) and (k < shown or not shown)]
-        del kept, lent, results
+        self._keep()
+        self.watched: list[weakref.ref[Recording]] = []
+        _leaving[:] = [r for r in _leaving if not r.free()]
+        for other in list(_recordings):
+            self.watch(other)
+            other.watch(self)
+        _recordings.add(self)
+        for start, _ in self.spans:
+            _results[start] = _results.get(start, 0) + 1
+        weakref.finalize(self, _forget, [start for start, _ in self.spans]).atexit = False
+
+    def _let_go(self, recorder: Recorder) -> None:
+        """What is copied for the caller right after each replay needs no memory of its own until the next."""
+        saved = {r.untyped_storage()._cdata for r, _ in self.results[self.shown:] if isinstance(r, torch.Tensor)}
+        for k, (r, _) in enumerate(self.results[:self.shown]):
+            if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata not in saved:
+                self.results[k] = recorder.alias(r), None
+
+    def _keep(self) -> None:
+        """Note what is lent, and how many hold it now, when nobody does."""
+        lent = {r.untyped_storage()._cdata: r.untyped_storage() for r, _ in self.results[self.shown:] if isinstance(r, torch.Tensor)}
+        self.kept = list(lent)
+        self.spans = [(s.data_ptr(), s.data_ptr() + s.nbytes()) for s in lent.values()]
+        del lent
         self.held = self._holders()
 
     def _holders(self) -> list[int]:
-        """How many hold each storage and each tensor that is lent."""
+        """How many hold each storage that is lent, and each saved tensor (a hook on saved tensors may hold just the object)."""
         saved = [r for r, _ in self.results[self.shown:] if isinstance(r, torch.Tensor)] if self.shown else []
-        return [_holders(cdata) for cdata in self.kept] + [r._use_count() for r in saved]
-
-    def _result(self, result: Any, inputs: list[Any]) -> tuple[Any, int | None]:
-        """(result, None), or (None, position) of the input that it is."""
-        if not isinstance(result, torch.Tensor):
-            return result, None
-        place = result.untyped_storage().data_ptr()
-        for i, value in enumerate(inputs):
-            if value is result:
-                return None, i
-        for i, buffer in self.buffers:
-            if place and buffer.untyped_storage().data_ptr() == place:
-                raise NotRecorded(f"it returns part of input {i}, which lies elsewhere at each call")
-        return result, None
+        return [_holders(c) for c in self.kept] + [r._use_count() for r in saved] + [sys.getrefcount(r) for r in saved]
 
     @exercise("7.4")
     def fits(self, args: Sequence[Any]) -> bool:
@@ -95,6 +104,16 @@ class Recording:
     def free(self) -> bool:
         """Whether nobody holds results of the last run."""
         return self._holders() == self.held
+
+    def watch(self, other: "Recording") -> None:
+        """Take note if some of ``other``'s results lie where a replay of this recording writes."""
+        if any(_meets(span, self.touched) for span in other.spans):
+            self.watched = [ref for ref in self.watched if ref() is not None] + [weakref.ref(other)]
+
+    def safe(self) -> bool:
+        """Whether a replay writes over nothing that somebody holds: other recordings' results. The call itself holds those that it takes over."""
+        others = [other for ref in self.watched if (other := ref()) is not None]
+        return all([other._holders() == self.lenders.get(other, other.held) for other in others])
 
     @exercise("7.4")
     def run(self, args: list) -> list:
@@ -116,6 +135,40 @@ class Recording:
         args.clear()
         return results
         # <<< 7.4
+
+
+def _take_over(args: list, inputs: list, recorder: Recorder) -> "weakref.WeakKeyDictionary[Recording, list[int]]":
+    """Move saved tensors that only this call holds to ``inputs``: their memory is free after their last use. Their own recording, and ``args``,
+    have tensors over that memory from now on which do not own it. Returns, by recording, how many hold what it lends while the call has it."""
+    lenders: weakref.WeakKeyDictionary[Recording, list[int]] = weakref.WeakKeyDictionary()
+    for lender in [r for r in _recordings if r.recorder is recorder and r.shown and not r.apart and not r.handed_over]:
+        saved = [(k, id(r), r.untyped_storage()._cdata) for k, (r, _) in enumerate(lender.results) if k >= lender.shown and isinstance(r, torch.Tensor)]
+        now, places = lender._holders(), {r: i for i, r in enumerate(map(id, args))}
+        by_call = [*[0] * (len(now) - len(saved)), *[int(r in places) for _, r, _ in saved]]
+        uses = Counter(r.untyped_storage()._cdata for r, _ in lender.results if isinstance(r, torch.Tensor))
+        moved = [(k, places[r]) for k, r, storage in saved if r in places and uses[storage] == 1]
+        if not moved or now != [a + b for a, b in zip(lender.held, by_call)]:
+            continue
+        for k, i in moved:
+            inputs[i], args[i] = args[i], None
+            lender.results[k] = recorder.alias(inputs[i]), None
+        lender.handed_over = True
+        lender._keep()
+        for k, i in moved:
+            args[i] = lender.results[k][0]
+        lenders[lender] = [a + b for a, b in zip(lender.held, by_call)]
+    return lenders
+
+
+def _exposed(recorder: Recorder) -> bool:
+    """Whether somebody holds what lies in memory that the pool counts as free: nothing can be recorded there now."""
+    return any(r.recorder is recorder and r.handed_over and not r.free() for r in [*_recordings])
+
+
+def _meets(span: Span, spans: Sequence[Span]) -> bool:
+    """Whether a stretch of memory has bytes in common with one of ``spans``, which are in order."""
+    at = bisect.bisect(spans, (span[1], 0)) - 1
+    return at >= 0 and spans[at][1] > span[0] and span[1] > span[0]
 
 
 class Room:
@@ -143,6 +196,7 @@ class Room:
             if times < self.patience:
                 raise NotRecorded(f"{MOST_SIZES} other tuples of sizes are recorded, and {sizes} was met {times} of {self.patience} times")
             oldest, dropped = self.recordings.popitem(last=False)
+            _leaving.extend(r for r in dropped if r.handed_over and not r.free())
             replays = self.replays.pop(oldest, 0)
             if dropped:
                 self.patience = min(2 * self.patience, MOST_PATIENCE) if replays < FEW_REPLAYS else 2
@@ -155,14 +209,15 @@ class Replayed:
     and replayed from then on.
 
     static: positions of parameters and buffers. written: of inputs that ``fn`` writes into. shown: how many results, the first ones, are
-    copied for the caller. name: for the log. record: ``record(fn, inputs) -> (replay, results)``. check: called before each replay, raises
+    copied for the caller. name: for the log. record: who records, or ``record(fn, inputs) -> (replay, results)``. check: called before each replay, raises
     what kernels of earlier calls found (a run that is not replayed checks by itself).
     """
 
-    def __init__(self, fn: Compiled, static: Sequence[int], written: Sequence[int], shown: int, name: str, record: Record | None = None,
+    def __init__(self, fn: Compiled, static: Sequence[int], written: Sequence[int], shown: int, name: str, record: Take | Recorder | None = None,
                  check: Callable[[], None] = lambda: None):
         self.fn, self.static, self.written, self.shown = fn, frozenset(static), frozenset(written), shown
-        self.name, self.record, self.check = name, record, check
+        self.recorder = record if record is None or isinstance(record, Recorder) else Recorder(record)
+        self.name, self.check = name, check
         self.room = Room()
         self.recordings = self.room.recordings
         self.lock = threading.Lock()
@@ -172,9 +227,10 @@ class Replayed:
         if not self.lock.acquire(blocking=False):
             return self.plainly(args, "another thread is in it")
         try:
-            recording = self.choose(args)
-            if recording is not None:
-                return recording.run(args)
+            with _in_turn:
+                recording = self.choose(args)
+                if recording is not None:
+                    return recording.run(args)
         except NotRecorded as reason:
             return self.plainly(args, str(reason))
         finally:
@@ -196,25 +252,24 @@ class Replayed:
             self.room.make(sizes)
             return None
         self.room.used(sizes)
+        apart = False
         for recording in family:
             if recording.fits(args) and recording.free():
-                if recording.stream != _stream():
+                if recording.stream != stream():
                     raise NotRecorded("it was recorded for another stream")
-                return recording
+                if recording.safe():
+                    return recording
+                apart = True
         if len(family) >= MOST_RECORDINGS:
             raise NotRecorded(f"results of {MOST_RECORDINGS} earlier calls are still held, or parameters moved as often")
-        record = self.record or _recorder(args)
+        recorder = self.recorder or recorder_of(args)
         try:
-            family.append(Recording(self.fn, args, self.static, self.written, self.shown, record))
+            family.append(Recording(self.fn, args, self.static, self.written, self.shown, recorder, apart or _exposed(recorder)))
         except RuntimeError as error:
             raise NotRecorded(f"it cannot be recorded: {error}") from error
         trace.count("cudagraphs")
         return family[-1]
         # <<< 7.4
-
-
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def _copy_all(into: list[torch.Tensor], values: list[torch.Tensor]) -> None:
@@ -235,36 +290,3 @@ def _forget(addresses: list[int]) -> None:
         _results[address] -= 1
         if not _results[address]:
             del _results[address]
-
-
-# ------------------------------------------------------------------ on a GPU
-def _stream() -> Any:
-    return torch.cuda.current_stream() if torch.cuda.is_available() else None
-
-
-def _recorder(args: Sequence[Any]) -> Record:
-    """Records on the device that all tensors of ``args`` are on. Raises NotRecorded."""
-    devices = {a.device for a in args if isinstance(a, torch.Tensor)}
-    if len(devices) != 1 or next(iter(devices)).type != "cuda":
-        raise NotRecorded(f"its inputs are on {', '.join(sorted(map(str, devices))) or 'no device'}")
-    if torch.cuda.is_current_stream_capturing():
-        raise NotRecorded("it runs within somebody's recording")
-    return functools.partial(_record, next(iter(devices)))
-
-
-@functools.cache
-def _pool(device: torch.device) -> tuple[Any, torch.cuda.Stream, Any]:
-    """The pool of all recordings, and one that is never dropped: a pool that nobody uses any more cannot be recorded into again."""
-    with torch.cuda.device(device):
-        pool, stream, keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(keeper, pool=pool, stream=stream, capture_error_mode="thread_local"):
-            torch.zeros(1, device=device)
-        return pool, stream, keeper
-
-
-def _record(device: torch.device, fn: Compiled, inputs: list) -> tuple[Replay, list]:
-    pool, stream, _ = _pool(device)
-    graph = torch.cuda.CUDAGraph()
-    with arena_pool(str(device)).for_recording(), torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
-        results = fn(inputs.copy())
-    return graph.replay, results

@@ -93,6 +93,31 @@ def arena_pool(device: str = "cpu") -> ArenaPool:
     return pool
 
 
+_results = threading.local()
+
+
+@contextlib.contextmanager
+def results_on(stream: Any) -> Iterator[set[int]]:
+    """A CUDA graph is being recorded on this thread, and memory for results (``result``) is that of ``stream``, which records nothing: it lies outside of
+    the recording's pool. None: inside, as all else. Gives the set of their storages, which grows."""
+    _results.stream, _results.made = stream, set()
+    try:
+        yield _results.made
+    finally:
+        _results.stream = _results.made = None
+
+
+def result(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """Memory for what a graph on a GPU returns."""
+    stream = getattr(_results, "stream", None)
+    if stream is None:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+    with torch.cuda.stream(stream):
+        made = torch.empty_strided(size, stride, dtype=dtype, device=device)
+    _results.made.add(made.untyped_storage()._cdata)
+    return made
+
+
 class Views:
     """Tensors over arenas, made once for each arena that a graph meets."""
 

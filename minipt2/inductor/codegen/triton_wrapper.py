@@ -53,10 +53,18 @@ class GpuWriter(Writer):
         self.arena_bytes = self.workspace + most if most else int(schedule.arena_bytes)
 
     def header(self) -> list[str]:
-        return ["from minipt2.inductor.triton_library import mend"]
+        uses_result = any(" = result(" in line for line in self.body)
+        return ["from minipt2.inductor.triton_library import mend", *["from minipt2.inductor.runtime import result"] * uses_result]
 
     def prologue(self) -> list[str]:
         return ["library.check()", "stream = library.stream()"] if self.runs else []
+
+    def allocate(self, name: str) -> None:
+        """As for a CPU, but outputs are ``runtime.result``s: a recording has these elsewhere than the rest."""
+        before = len(self.body)
+        super().allocate(name)
+        if name in self.outputs and len(self.body) > before:
+            self.body[-1] = self.body[-1].replace(" = empty(", " = result(", 1)
 
     def call(self, run: Any, k: int, uses_arena: bool, pointers: Sequence[str]) -> None:
         aligned: set[str] = set()
