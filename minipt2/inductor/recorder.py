@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .runtime import arena_pool, result, results_on
+from .runtime import Look, arena_pool, look, results_in
 
 Compiled = Callable[[list], list]
 Replay = Callable[[], None]
@@ -47,9 +47,10 @@ class Recorder:
     def __init__(self, take: Take):
         self.take = take
 
-    def record(self, fn: Compiled, inputs: list, moving: Sequence[int], saves: bool, apart: bool) -> Taken:
-        """Record ``fn(inputs)``, which owns the list. moving: positions of inputs that lie elsewhere at each call. saves: results are saved for
-        a backward, which may overwrite them. apart: in a pool of its own. Raises NotRecorded, and RuntimeError where it cannot be recorded."""
+    def record(self, fn: Compiled, inputs: list, moving: Sequence[int], looks: Sequence[Look] | None, apart: bool) -> Taken:
+        """Record ``fn(inputs)``, which owns the list. moving: positions of inputs that lie elsewhere at each call. looks: of results, which
+        lie outside of the pool; None: they lie in it, saved for a backward, or where it took over what was saved. apart: in a pool of its own. Raises NotRecorded, and RuntimeError where
+        it cannot be recorded."""
         for i in moving:
             inputs[i] = copied(inputs[i])
         kept = list(inputs)
@@ -60,6 +61,13 @@ class Recorder:
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor over the same memory that does not own it."""
         return tensor
+
+    def move(self, storage: torch.UntypedStorage) -> None:
+        """Give ``storage``, and so all tensors over it, other memory with the same contents."""
+        contents = storage.clone()
+        storage.resize_(0)
+        storage.resize_(contents.nbytes())
+        storage.copy_(contents)
 
 
 class Inputs:
@@ -87,11 +95,6 @@ def copied(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
-def moved(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy in memory for results."""
-    return result(tensor.shape, tensor.stride(), tensor.dtype, tensor.device).copy_(tensor)
-
-
 # ------------------------------------------------------------------ on a GPU
 class GpuRecorder(Recorder):
     """Records on ``device`` what is replayed on the stream that is current now: there, replays run one after another.
@@ -103,20 +106,27 @@ class GpuRecorder(Recorder):
 
     def __init__(self, device: torch.device):
         self.device = device
-        with torch.cuda.device(device):
-            self.pool, self.side, self.keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device), torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.keeper, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
-                torch.zeros(1, device=device)
+        self._renew()
 
-    def record(self, fn: Compiled, inputs: list, moving: Sequence[int], saves: bool, apart: bool) -> Taken:
-        """As ``Recorder.record``. Buffers are memory of the pool up to their last use, cuBLAS's workspace up to the end; results lie outside of
-        it, as a later recording's would lie where an earlier one's intermediates do, unless they are saved: those a backward may overwrite."""
-        graph = torch.cuda.CUDAGraph()
-        outside = None if saves or apart else torch.cuda.current_stream(self.device)
+    def _renew(self) -> None:
+        """A pool that is empty."""
+        with torch.cuda.device(self.device):
+            self.pool, self.side, self.keeper = torch.cuda.graph_pool_handle(), torch.cuda.Stream(self.device), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.keeper, pool=self.pool, stream=self.side, capture_error_mode="thread_local"):
+                torch.zeros(1, device=self.device)
+
+    def record(self, fn: Compiled, inputs: list, moving: Sequence[int], looks: Sequence[Look] | None, apart: bool) -> Taken:
+        """As ``Recorder.record``. Buffers are memory of the pool up to their last use, cuBLAS's workspace up to the end. (Results that lie in it lie
+        where intermediates of earlier recordings do: those of a graph that is called again while they are held should not.)"""
+        graph, outer = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
+        outside: dict[Look, list[torch.Tensor]] = {}
+        for shape, strides, dtype in looks if looks and not apart else ():
+            outside.setdefault((shape, strides, dtype), []).append(torch.empty_strided(shape, strides, dtype=dtype, device=self.device))
+        lie_outside = {t.untyped_storage()._cdata for like in outside.values() for t in like}
         before = [] if apart else self._blocks()
         _forget_workspaces()
         try:
-            with arena_pool(str(self.device)).for_recording(), results_on(outside) as made, torch.cuda.graph(
+            with arena_pool(str(self.device)).for_recording(), results_in(outside), torch.cuda.graph(
                     graph, pool=None if apart else self.pool, stream=self.side, capture_error_mode="thread_local"):
                 for i in moving:
                     x = inputs[i]
@@ -124,8 +134,15 @@ class GpuRecorder(Recorder):
                     del x
                 named, places = Inputs(inputs, moving), [(i, Memory(inputs[i])) for i in moving]
                 found = [named.result(r) for r in fn(inputs)]
-                if outside is not None:  # what an eager kernel made lies inside
-                    found = [(moved(r), i) if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata not in made else (r, i) for r, i in found]
+                for k, (r, _) in enumerate(found):  # what an eager kernel made lies inside
+                    if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata not in lie_outside and (like := outside.get(look(r))):
+                        found[k] = like.pop().copy_(r), None
+                r = None
+        except BaseException as error:
+            torch.cuda.set_stream(outer)  # torch leaves the other one current where a recording does not end well
+            if not isinstance(error, (NotRecorded, torch.OutOfMemoryError)):
+                self._renew()  # and its allocator takes the pool for one that is recorded into
+            raise
         finally:
             _forget_workspaces()
         return Taken(graph.replay, found, [(i, place.tensor()) for i, place in places], [] if apart else self._touched(before))

@@ -93,29 +93,31 @@ def arena_pool(device: str = "cpu") -> ArenaPool:
     return pool
 
 
-_results = threading.local()
+_prepared = threading.local()
+Look = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Size, strides and dtype."""
+
+
+def look(tensor: torch.Tensor) -> Look:
+    return tuple(tensor.shape), tensor.stride(), tensor.dtype
 
 
 @contextlib.contextmanager
-def results_on(stream: Any) -> Iterator[set[int]]:
-    """A CUDA graph is being recorded on this thread, and memory for results (``result``) is that of ``stream``, which records nothing: it lies outside of
-    the recording's pool. None: inside, as all else. Gives the set of their storages, which grows."""
-    _results.stream, _results.made = stream, set()
+def results_in(tensors: dict[Look, list[torch.Tensor]]) -> Iterator[None]:
+    """On this thread, results are written to these tensors, as far as there are any that look like them."""
+    _prepared.tensors = tensors
     try:
-        yield _results.made
+        yield
     finally:
-        _results.stream = _results.made = None
+        _prepared.tensors = None
 
 
 def result(size: Sequence[int], stride: Sequence[int], dtype: torch.dtype, device: Any) -> torch.Tensor:
-    """Memory for what a graph on a GPU returns."""
-    stream = getattr(_results, "stream", None)
-    if stream is None:
-        return torch.empty_strided(size, stride, dtype=dtype, device=device)
-    with torch.cuda.stream(stream):
-        made = torch.empty_strided(size, stride, dtype=dtype, device=device)
-    _results.made.add(made.untyped_storage()._cdata)
-    return made
+    """Memory for what a graph on a GPU returns: a prepared tensor while a recording is made (``results_in``), else a new one."""
+    tensors = getattr(_prepared, "tensors", None)
+    if tensors and (like := tensors.get((tuple(size), tuple(stride), dtype))):
+        return like.pop()
+    return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
 class Views:

@@ -6,6 +6,7 @@ holds something that lies there sees it.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 from typing import Any
 
@@ -50,7 +51,7 @@ class Pool(Recorder):
         self.memory, self.scratch, self.map = (ctypes.c_char * size)(), scratch, MemoryMap()
         self.start = -(-ctypes.addressof(self.memory) // 64) * 64
         self.blocks: list[tuple[Any, StorageWeakRef]] = []
-        self.recorded = self.apart = 0
+        self.recorded = self.apart = self.moved = 0
 
     def give_back(self) -> None:
         for slot, storage in self.blocks:
@@ -61,7 +62,16 @@ class Pool(Recorder):
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
         return place(tensor)
 
-    def record(self, fn, inputs, moving, saves, apart):
+    def move(self, storage: torch.UntypedStorage) -> None:
+        """As ``Recorder.move``, for memory that cannot be resized: its tensors are looked up."""
+        self.moved += 1
+        found = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter)]
+        found += [t.grad for t in found if t.is_leaf and t.grad is not None]
+        for t in {id(t): t for t in found if t.untyped_storage()._cdata == storage._cdata}.values():
+            with torch.no_grad():
+                t.set_(storage.clone(), t.storage_offset(), t.shape, t.stride())
+
+    def record(self, fn, inputs, moving, looks, apart):
         self.recorded += 1
         self.apart += apart
         self.give_back()
@@ -79,7 +89,7 @@ class Pool(Recorder):
         found = []
         for value in values:
             result, i = named.result(value)
-            if isinstance(result, torch.Tensor) and saves and not apart:
+            if isinstance(result, torch.Tensor) and looks is None and not apart:
                 block = Block(self, result)
                 result = block.tensor()
                 self.blocks.append((block.slot, StorageWeakRef(result.untyped_storage())))

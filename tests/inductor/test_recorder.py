@@ -66,7 +66,7 @@ def test_a_backward_takes_over_what_its_forward_saved(pool):
     back, = step.backward.recordings[()]
     assert len(back.lenders) == 1 and [i for i, _ in back.buffers] == [2] and pool.recorded == 2
     pool.give_back()
-    assert pool.map.free == [(0, pool.map.high)]  # all of it is there for the next recording
+    assert len(pool.blocks) == 2 and pool.map.high < 4 * 4 * N + 256  # the gradients lie where saved tensors and the tangent lay
     assert len(step.forward.recordings[()]) == 1
 
 
@@ -80,7 +80,7 @@ def test_steps_of_two_models_lie_in_the_same_memory(pool):
         for step in (a, b):
             x, t = numbers()
             step.right(x, t, step.grads(step.saved(x), t))
-    assert pool.map.high == high and pool.apart == 0
+    assert pool.map.high <= high + 2 * 4096 and pool.apart == 0  # each keeps its two gradients
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -120,7 +120,21 @@ def test_gradients_that_are_kept(pool):
         more = step.grads(step.saved(y), s)
         step.right(x, t, kept)
         step.right(y, s, more)
-    assert len(step.forward.recordings[()]) == 1 and pool.recorded <= 4
+        del kept, more
+    assert pool.recorded == 2 and pool.moved == 2  # once; then they are copied
+
+
+def test_gradients_that_nobody_holds_are_not_moved(pool):
+    step = Step(pool)
+    for k in range(6):
+        (x, t), (y, s) = numbers(), numbers()
+        first, second = step.grads(step.saved(x), t)
+        kept = [first, second.clone()]
+        del first, second
+        step.right(y, s, step.grads(step.saved(y), s))
+        step.right(x, t, kept)
+        del kept
+    assert pool.recorded == 2 and pool.moved == 1
 
 
 def test_saved_tensors_that_somebody_else_holds_are_not_taken_over(pool):
