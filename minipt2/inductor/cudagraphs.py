@@ -248,6 +248,7 @@ class Replayed:
         self.recordings = self.room.recordings
         self.looks: dict[Hashable, list[Look]] = {}
         """What a first call, which is not recorded, returned."""
+        self.numbers: list[int] | None = None
         self.lock = threading.Lock()
 
     def __call__(self, args: list) -> list:
@@ -259,16 +260,22 @@ class Replayed:
                 recording = self.choose(args)
                 if recording is not None:
                     return recording.run(args)
-                sizes = _sizes(args)
+                sizes = self.sizes(args)
         except NotRecorded as reason:
             return self.plainly(args, str(reason))
         finally:
             self.lock.release()
         results = self.fn(args)
-        for gone in [s for s in self.looks if s not in self.recordings]:
+        for gone in [s for s in list(self.looks) if s not in self.recordings]:
             self.looks.pop(gone, None)
         self.looks[sizes] = [look(r) for r in results if isinstance(r, torch.Tensor)]
         return results
+
+    def sizes(self, args: Sequence[Any]) -> tuple:
+        """The numbers among ``args``: in the same places at each call."""
+        if self.numbers is None:
+            self.numbers = [i for i, a in enumerate(args) if not isinstance(a, torch.Tensor)]
+        return tuple([args[i] for i in self.numbers])
 
     def plainly(self, args: list, reason: str) -> list:
         trace.count("cudagraph_skips")
@@ -279,7 +286,7 @@ class Replayed:
     def choose(self, args: list) -> Recording | None:
         """A recording for these inputs; None at the first call, in which kernels are loaded and libraries make their workspaces."""
         # >>> 7.4
-        sizes = _sizes(args)
+        sizes = self.sizes(args)
         family = self.recordings.get(sizes)
         if family is None:
             self.room.make(sizes)
@@ -306,11 +313,7 @@ class Replayed:
         # <<< 7.4
 
 
-def _sizes(args: Sequence[Any]) -> tuple:
-    return tuple([a for a in args if not isinstance(a, torch.Tensor)])
-
-
-LARGE = 1 << 20
+LARGE = 1 << 24
 """Bytes from which on a copy alone is faster than its share of one for many tensors (twice as fast, of 200 MB on an H200)."""
 
 
