@@ -23,7 +23,7 @@ import torch
 
 from .. import trace
 from ..exercise import exercise
-from .recorder import Compiled, NotRecorded, Recorder, Span, Take, recorder_of, stream
+from .recorder import Compiled, NotRecorded, Refused, Recorder, Span, Take, flat, recorder_of, stream
 from .runtime import Look, look
 
 MOST_RECORDINGS = 4
@@ -121,7 +121,7 @@ class Recording:
     def free(self) -> bool:
         """Whether nobody holds results of the last run, or only such as can be moved."""
         if self._holders() != self.held:
-            if self.shown or not self.lenders:
+            if self.shown or not self.lenders or self.stream != stream():
                 return False
             self.move_out()
         return True
@@ -248,6 +248,8 @@ class Replayed:
         self.recordings = self.room.recordings
         self.looks: dict[Hashable, list[Look]] = {}
         """What a first call, which is not recorded, returned."""
+        self.refusals: dict[Hashable, tuple[str, int, int]] = {}
+        """By sizes: why recording failed, calls until the next attempt, and how many they were."""
         self.numbers: list[int] | None = None
         self.lock = threading.Lock()
 
@@ -257,10 +259,16 @@ class Replayed:
             return self.plainly(args, "another thread is in it")
         try:
             with _in_turn:
+                if self.refusals:
+                    self.remember(args)
                 recording = self.choose(args)
                 if recording is not None:
                     return recording.run(args)
                 sizes = self.sizes(args)
+        except Refused as reason:
+            _, _, waited = self.refusals.get(self.sizes(args), ("", 0, 1))
+            self.refusals[self.sizes(args)] = str(reason), 2 * waited, min(2 * waited, MOST_PATIENCE)
+            return self.plainly(args, str(reason))
         except NotRecorded as reason:
             return self.plainly(args, str(reason))
         finally:
@@ -276,6 +284,14 @@ class Replayed:
         if self.numbers is None:
             self.numbers = [i for i, a in enumerate(args) if not isinstance(a, torch.Tensor)]
         return tuple([args[i] for i in self.numbers])
+
+    def remember(self, args: Sequence[Any]) -> None:
+        """Raises NotRecorded where recording failed, and it is not yet time to try again: what cannot be recorded should not cost an attempt at
+        each call, but memory that lacked may have come back."""
+        reason, calls, waited = self.refusals.get(self.sizes(args), ("", 0, 0))
+        if calls > 1:
+            self.refusals[self.sizes(args)] = reason, calls - 1, waited
+            raise NotRecorded(reason)
 
     def plainly(self, args: list, reason: str) -> list:
         trace.count("cudagraph_skips")
@@ -307,7 +323,7 @@ class Replayed:
             family.append(Recording(self.fn, args, self.static, self.written, self.shown, recorder, self.looks.get(sizes, ()),
                                     apart or _exposed(recorder)))
         except RuntimeError as error:
-            raise NotRecorded(f"it cannot be recorded: {error}") from error
+            raise Refused(f"it cannot be recorded: {error}") from error
         trace.count("cudagraphs")
         return family[-1]
         # <<< 7.4
@@ -321,7 +337,9 @@ def _copy_all(into: list[torch.Tensor], values: list[torch.Tensor]) -> None:
     """One kernel for all small tensors of a dtype: torch copies one by one where a list mixes them."""
     kinds: dict[tuple[torch.dtype, torch.dtype], list[int]] = {}
     for k, (a, b) in enumerate(zip(into, values)):
-        if a.nbytes >= LARGE:
+        if 0 in a.stride():
+            flat(a).copy_(flat(b))
+        elif a.nbytes >= LARGE:
             a.copy_(b)
         else:
             kinds.setdefault((a.dtype, b.dtype), []).append(k)

@@ -26,6 +26,10 @@ class NotRecorded(Exception):
     """Why a call runs as it is."""
 
 
+class Refused(NotRecorded):
+    """Recording was tried, and failed."""
+
+
 class Taken(NamedTuple):
     """One recorded run: ``replay()`` does it again, on inputs that are copied to ``buffers`` before; its results lie where ``results`` lie.
 
@@ -75,24 +79,30 @@ class Inputs:
 
     def __init__(self, inputs: Sequence[Any], moving: Sequence[int]):
         self.objects = [(i, weakref.ref(x)) for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
-        self.moving = [(i, StorageWeakRef(inputs[i].untyped_storage())) for i in moving if inputs[i].untyped_storage().nbytes()]
+        self.moving = [StorageWeakRef(inputs[i].untyped_storage()) for i in moving]
 
     def result(self, result: Any) -> tuple[Any, int | None]:
-        """(result, None), or (None, position) of the input that it is. Raises NotRecorded for a part of one that moves."""
-        if not isinstance(result, torch.Tensor):
-            return result, None
-        for i, ref in self.objects:
-            if ref() is result:
-                return None, i
-        place = result.untyped_storage()._cdata
-        for i, storage in self.moving:
-            if storage.cdata == place:
-                raise NotRecorded(f"it returns part of input {i}, which lies elsewhere at each call")
+        """(result, None), or (None, position) of the input that it is."""
+        if isinstance(result, torch.Tensor):
+            for i, ref in self.objects:
+                if ref() is result:
+                    return None, i
         return result, None
+
+    def part(self, result: torch.Tensor) -> bool:
+        """Whether ``result`` lies in the memory of an input that moves (an expanded one, say)."""
+        return any([storage.cdata == result.untyped_storage()._cdata for storage in self.moving])
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    new = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    flat(new).copy_(flat(tensor))
+    return new
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory that ``tensor`` spans: one that was expanded cannot be copied to element by element."""
+    return tensor.as_strided((1 + sum([(n - 1) * s for n, s in zip(tensor.shape, tensor.stride())]) if tensor.numel() else 0,), (1,))
 
 
 # ------------------------------------------------------------------ on a GPU
@@ -134,9 +144,14 @@ class GpuRecorder(Recorder):
                     del x
                 named, places = Inputs(inputs, moving), [(i, Memory(inputs[i])) for i in moving]
                 found = [named.result(r) for r in fn(inputs)]
-                for k, (r, _) in enumerate(found):  # what an eager kernel made lies inside
-                    if isinstance(r, torch.Tensor) and r.untyped_storage()._cdata not in lie_outside and (like := outside.get(look(r))):
-                        found[k] = like.pop().copy_(r), None
+                for k, (r, _) in enumerate(found):
+                    if not isinstance(r, torch.Tensor):
+                        continue
+                    if r.untyped_storage()._cdata not in lie_outside and (like := outside.get(look(r))):  # what an eager kernel made lies inside
+                        found[k] = like.pop(), None
+                        flat(found[k][0]).copy_(flat(r))
+                    elif named.part(r):
+                        found[k] = copied(r), None
                 r = None
         except BaseException as error:
             torch.cuda.set_stream(outer)  # torch leaves the other one current where a recording does not end well

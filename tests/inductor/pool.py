@@ -14,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from minipt2.inductor.arena import MemoryMap
-from minipt2.inductor.recorder import Inputs, Recorder, Taken
+from minipt2.inductor.recorder import Inputs, Recorder, Taken, copied, flat
 
 RUBBISH = 0xE5
 
@@ -77,9 +77,9 @@ class Pool(Recorder):
         self.give_back()
         before = {slot for slot, _ in self.blocks}
         work = [Block(self, inputs[i]) for i in moving] if not apart else []
-        buffers = [(i, block.tensor()) for i, block in zip(moving, work)] if not apart else [(i, inputs[i].clone()) for i in moving]
+        buffers = [(i, block.tensor()) for i, block in zip(moving, work)] if not apart else [(i, copied(inputs[i])) for i in moving]
         for i, buffer in buffers:
-            buffer.copy_(inputs[i])
+            flat(buffer).copy_(flat(inputs[i]))
             inputs[i] = buffer
         scratch = self.map.take(self.scratch)
         places = [place(x) if isinstance(x, torch.Tensor) else x for x in inputs]
@@ -89,6 +89,8 @@ class Pool(Recorder):
         found = []
         for value in values:
             result, i = named.result(value)
+            if isinstance(result, torch.Tensor) and named.part(result):
+                result = copied(result)
             if isinstance(result, torch.Tensor) and looks is None and not apart:
                 block = Block(self, result)
                 result = block.tensor()
@@ -108,13 +110,13 @@ class Pool(Recorder):
             at = slot.offset + slot.size if slot is not None else at
 
         def replay():
-            values = fn([x.clone() if isinstance(x, torch.Tensor) else x for x in places])
+            values = fn([copied(x) if isinstance(x, torch.Tensor) else x for x in places])
             assert apart == bool(own)
             for start, end in touched if not apart else []:
                 ctypes.memset(start, RUBBISH, end - start)
             for out, value in zip(outs, values):
                 if out is not None:
-                    out.copy_(value)
+                    flat(out).copy_(flat(value))
         return Taken(replay, found, [(i, place(b)) for i, b in buffers], [] if apart else touched)
 
 

@@ -216,6 +216,20 @@ def test_what_cannot_be_recorded_runs_and_says_why(told):
     assert len(told) == 2 and "not permitted" in told[0]
 
 
+def test_what_cannot_be_recorded_is_tried_more_and_more_seldom(told):
+    tries = []
+
+    def refuse(fn, inputs):
+        tries.append(1)
+        if len(tries) < 4:
+            raise RuntimeError("out of memory")
+        return record(fn, inputs)
+    call = Replayed(double, (), (), 0, "test", refuse)
+    for k in range(20):
+        assert call([torch.full((2,), float(k))])[0][0] == 2 * k
+    assert len(tries) == 4 and len(told) == 1 + 2 + 4 + 8 - 1 and len(call.recordings[()]) == 1
+
+
 def test_errors_of_the_function_are_its_own():
     def fn(args):
         raise ValueError("mine")

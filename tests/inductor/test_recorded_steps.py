@@ -171,10 +171,10 @@ def test_no_memory_for_a_recording(pool, told, monkeypatch):
             raise torch.OutOfMemoryError("CUDA out of memory")
         return record(fn, inputs, moving, looks, apart)
     monkeypatch.setattr(pool, "record", refuse)
-    for _ in range(6):
+    for _ in range(9):
         x = batch()
         close(grads(model, call, [x]), grads(model, model, [x]))
-    assert len(told) == 2 and "out of memory" in told[0] and pool.recorded == 2
+    assert len(told) == 6 and "out of memory" in told[0] and pool.recorded == 2
 
 
 def test_results_of_calls_without_gradients_are_held(pool):
@@ -187,3 +187,22 @@ def test_results_of_calls_without_gradients_are_held(pool):
             previous.append((call(x), model(x)))
             for ours, eager in previous[-3:]:
                 close(ours, eager)
+
+
+def test_results_that_are_expanded(pool, told):
+    """Those of a call, and gradients: one is the expanded tangent."""
+    w, v = nn.Parameter(torch.randn(4, W)), nn.Parameter(torch.randn(4, W))
+    model = lambda x: ((x * v).tanh() + w).sum()  # noqa: E731
+    call, expanded = minipt2.compile(model, mode="reduce-overhead"), minipt2.compile(lambda x: (x.sum(0).expand(3, W), x * v), mode="reduce-overhead")
+    held = []
+    for _ in range(5):
+        x = batch()
+        w.grad = v.grad = None
+        call(x).backward()
+        held.append(([w.grad, v.grad], torch.autograd.grad(model(x), [w, v])))
+        total, product = expanded(x)
+        assert total.stride() == (0, 1)
+        close([total, product], [x.sum(0).expand(3, W), x * v])
+    for ours, eager in held:
+        close(ours, list(eager))
+    assert told == []
