@@ -52,9 +52,9 @@ class Recorder:
         self.take = take
 
     def record(self, fn: Compiled, inputs: list, moving: Sequence[int], looks: Sequence[Look] | None, apart: bool) -> Taken:
-        """Record ``fn(inputs)``, which owns the list. moving: positions of inputs that lie elsewhere at each call. looks: of results, which
-        lie outside of the pool; None: they lie in it, saved for a backward, or where it took over what was saved. apart: in a pool of its own. Raises NotRecorded, and RuntimeError where
-        it cannot be recorded."""
+        """Record ``fn(inputs)``, which owns the list. moving: positions of inputs that lie elsewhere at each call. looks: of results, which lie
+        outside of the pool; None: they lie in it, saved for a backward, or where it took over what was saved. apart: in a pool of its own. Raises
+        NotRecorded, and RuntimeError where it cannot be recorded."""
         for i in moving:
             inputs[i] = copied(inputs[i])
         kept = list(inputs)
