@@ -99,7 +99,12 @@ class Plan:
                 function = self._backwards.get(absent)
                 if function is None:
                     function = self._backwards[absent] = self.compile_backward(absent)
-        return function([x for x in inputs if x is not None] if absent else inputs)
+        if absent:
+            given = [x for x in inputs if x is not None]
+            inputs.clear()  # whoever is to run owns the tensors alone: their memory is free after their last use
+            inputs = given
+            del given
+        return function(inputs)
 
     def __getstate__(self) -> dict[str, Any]:
         functions = dict.fromkeys(("forward", "compile_backward", "again", "_lock"))

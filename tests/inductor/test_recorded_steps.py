@@ -66,6 +66,16 @@ def test_a_step_is_replayed_in_the_memory_of_its_activations(pool, told):
     assert len(backward.lenders) == 1
 
 
+def test_activations_are_taken_over_where_some_output_is_not_used(pool):
+    model = mlp()
+    call = minipt2.compile(lambda x: (model(x), x.sum() * model[0].bias), mode="reduce-overhead")
+    for _ in range(4):
+        x = batch()
+        close(grads(model, lambda x: call(x)[0], [x]), grads(model, model, [x]))
+    backward, = [r for r in cudagraphs._recordings if r.recorder is pool and not r.shown]
+    assert len(backward.lenders) == 1 and pool.recorded == 2
+
+
 def test_gradients_that_are_added_up(pool):
     model = mlp()
     call = minipt2.compile(model, mode="reduce-overhead")
