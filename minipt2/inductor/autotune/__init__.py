@@ -6,6 +6,7 @@ Upstream counterpart: ``torch._inductor.autotune_process``, ``select_algorithm``
 * ``tuned(plans, schedule, hw, device)``: block sizes of fused kernels; their space in ``space``.
 * ``choose(candidates, schedule, hw, device)``: tiles for those contractions that are faster as templates, with the loops after them, than as
   library calls; their space in ``template_space``, the text in ``codegen.triton_template``, what may be a template in ``scheduler.templates``.
+  Float32, where TF32 is off: ``codegen.triton_pieces``.
   Attention likewise: ``autotune.attention``, ``codegen.triton_attention``, ``scheduler.attention``.
 * ``pick``, ``descend``: the race, and the search from its winner. ``Tried``: what they tell.
 """

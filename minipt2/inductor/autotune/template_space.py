@@ -11,7 +11,7 @@ group          8 rows of tiles in a band           varied by coordinate descent 
 split          1, 2, 3, 4, 8, 16 parts of k        more than 1 where tiles are fewer than SMs (in float32 also where they are a few more): at
                                                    least ``SHARE`` steps for each part, parts that stay in the L2 cache, and no batch
 cut            float32 alone: the pieces of the    in registers alone where loops of the program make that operand, or it has gaps;
-               smaller operand lie in memory, or   k up to 32, and half of the accumulator: a block has one of its own
+               smaller operand lie in memory, or   sides up to 128, k up to 32, half of the accumulator: a block has one of its own
                all are cut in registers
 =============  ==================================  ==========================================================================
 
@@ -37,7 +37,7 @@ from .descent import one_step
 
 T = TypeVar("T")
 
-MOST, MOST_CUT = 28, 10
+MOST, MOST_CUT = 28, 6
 """Tiles tried of one template; of one in float32, which takes longer to compile (the tile is made again where it is not finite)."""
 PER_SHAPE, PER_DEPTH, PER_WARPS = 5, 3, 2
 """Of one m x n (whole or in parts), of those with one k, of those with as many warps: so that the space is not all of one shape. At most half of
@@ -57,9 +57,9 @@ LATENCY = 800.0
 """Nanoseconds that a load takes, shared by the steps that are loaded ahead and by the programs of an SM."""
 START = 2000.0
 """Nanoseconds until a program's first operands are there, and for its stores."""
-PIECES, PRODUCTS, DEEPEST_CUT, BFLOAT16 = 6, 8.5, 32, 80
-"""Bytes of a float32 number in pieces; the products made for one of such numbers, six, at the speed of one that does nothing else; most k of a tile;
-the first capability whose tensor cores take bfloat16."""
+PIECES, PRODUCTS, WIDEST_CUT, DEEPEST_CUT, BFLOAT16 = 6, 8.5, 128, 32, 80
+"""Bytes of a float32 number in pieces; the products made for one of such numbers, six, at the speed of one that does nothing else; largest side and
+most k of a tile; the first capability whose tensor cores take bfloat16."""
 TURNS, CUTTING, PIECES_RATE, CUT_RATE = 400.0, 5.0, 55.0, 3500.0
 """Nanoseconds in which a program waits for its six products, one after the other, which others on its SM fill; that it takes to cut a thread's
 number, twice that where the pieces then have to go to shared memory; bytes that an SM reads from the L2 cache in one, and that the GPU moves while it
@@ -91,8 +91,9 @@ def _kinds(t: Tile) -> list[tuple[tuple, int]]:
     """What ``t`` is one of, and how many of these are tried."""
     shared = t.split > 1
     kinds = (shared,), (t.m, t.n, shared, t.cut), (t.m, t.n, shared, t.cut, t.k), (t.m, t.n, shared, t.cut, t.k, t.warps)
-    most = MOST_CUT if t.cut else MOST
-    return list(zip(kinds, (most // 2 if shared else most, PER_SHAPE, PER_DEPTH, PER_WARPS)))
+    if t.cut:
+        return list(zip(kinds, (MOST_CUT - 2, 2, 1, 1)))
+    return list(zip(kinds, (MOST // 2 if shared else MOST, PER_SHAPE, PER_DEPTH, PER_WARPS)))
 
 
 def varied(ranked: Iterable[T], kinds: Callable[[T], Sequence[tuple[tuple, int]]], most: int) -> list[T]:
@@ -118,9 +119,10 @@ def _all(c: Contraction, hw: Hw) -> Iterator[Tile]:
 
 def launchable(t: Tile, c: Contraction, hw: Hw) -> bool:
     """Whether ``hw`` has the shared memory and the registers for ``t``, and there is work for every stage and warp."""
-    held = t.m * t.n / (hw.warp * t.warps) * (2 if t.cut else 1)  # pieces: of a block too
-    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and 16 <= t.k <= (DEEPEST_CUT if t.cut else DEPTHS[-1]) and _shared(t, c) <= hw.shared
-            and t.stages <= max(_steps(t, c), 2)
+    held = t.m * t.n / (hw.warp * t.warps)
+    if t.cut and (max(t.m, t.n) > WIDEST_CUT or t.k > DEEPEST_CUT or held > HELD // 2):
+        return False
+    return (t.m * t.n <= LARGEST and 2 <= held <= HELD and _shared(t, c) <= hw.shared and t.stages <= max(_steps(t, c), 2) and t.k >= 16
             and min(t.m, t.n) >= 16 and t.warps * hw.warp <= 1024 and c.sizes[0] <= 65535 and (t.split == 1 or _shares(t, c, hw)))
 
 
