@@ -31,6 +31,8 @@ ORDER = [(True, PEER), (True, "minipt2"), (False, "minipt2"), (False, PEER), (Fa
 """In which contenders compile, those that tune first; the peer takes longest, and is what a row can do without."""
 CORES = 4
 """That a compiling process and its helpers share."""
+PATIENT = 10
+"""The niceness of processes that compile without tuning."""
 FIRST_LIMIT = 200.0
 """Seconds for one first step."""
 LOAD_LIMIT = 100.0
@@ -191,6 +193,8 @@ class Run:
 
     def _prepare(self, key: str, case: Case, who: str, slot: int, width: int, end: float) -> None:
         child = self.start(case, case.job("prepare", self.args, who=who), slot, width)
+        if not case.mode.startswith("max"):  # what tunes, product after product, takes longest, and goes first
+            os.setpriority(os.PRIO_PROCESS, child.process.pid, PATIENT)
         found = _within(child, end, "prepared")
         child.stop()
         if found is None:
