@@ -173,7 +173,7 @@ class Loaded:
         """Tell the C side how to launch, and where wrong indices are noted."""
         ctypes.c_void_p.in_dll(self.c, "launch").value = ctypes.cast(cuda().cuLaunchKernel, ctypes.c_void_p).value
         if checks:
-            ctypes.c_void_p.in_dll(self.c, "err").value = Notes.shared().address(self.index)
+            ctypes.c_void_p.in_dll(self.c, "raised").value = Notes.shared().address(self.index)
 
 
 class Sized(Loaded):

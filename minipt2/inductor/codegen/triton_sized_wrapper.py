@@ -23,7 +23,7 @@ static int walk(void *stream, char *A, const int64_t *t, void **P, void **X) {{
             int64_t kind = t[6 + 2*k], at = t[7 + 2*k];
             in_arena[k] = A + at;
             a[k] = kind == {POINTER} ? (void *)&P[at] : kind == {ARENA} ? (void *)&in_arena[k] : kind == {SIZE} ? (void *)&t[7 + 2*k]
-                 : kind == {SCALAR} ? X[at] : (void *)&err;
+                 : kind == {SCALAR} ? X[at] : (void *)&raised;
         }}
         a[n] = a[n + 1] = &nothing;
         if (t[1]*t[2] > 0 && launch((void *)t[0], t[1], t[2], 1, t[3], 1, 1, t[4], stream, a, 0)) return {REFUSED};
@@ -79,7 +79,7 @@ class SizedWriter(GpuWriter):
 
 
 def launcher_text(table: dict[str, Any]) -> str:
-    """C that walks the tables of the runs; its globals ``launch`` and ``err`` are set by the loader."""
+    """C that walks the tables of the runs; its globals ``launch`` and ``raised`` are set by the loader."""
     lines = [LAUNCHER, WALK]
     for k, run in enumerate(table["runs"]):
         numbers = [f"{'int64_t' if kind == 'l' else 'double'} x{i}" for i, kind in enumerate(run["numbers"])]

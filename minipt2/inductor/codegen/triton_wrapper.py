@@ -18,12 +18,13 @@ from ..scheduler.memory import storage_bytes
 from .triton import TritonSource
 from .wrapper import Writer, WrapperSource
 
+# Names of globals are nobody else's: an `err` here was libc's function of that name, which the process had first.
 LAUNCHER = """\
 #include <stddef.h>
 #include <stdint.h>
 typedef int launcher(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 launcher *launch;
-int *err;
+int *raised;
 static void *nothing;
 """
 C_HEADER = LAUNCHER + """\
@@ -111,7 +112,7 @@ def generate(schedule: Schedule, source: Any, title: str, device: str) -> tuple[
 
 
 def launcher_text(table: dict[str, Any]) -> str:
-    """C that launches the runs of ``table``; its globals ``kernels``, ``launch`` and ``err`` are set by the loader."""
+    """C that launches the runs of ``table``; its globals ``kernels``, ``launch`` and ``raised`` are set by the loader."""
     if "kernels" in table:
         from .triton_sized_wrapper import launcher_text as for_sizes
         return for_sizes(table)
@@ -125,7 +126,7 @@ def launcher_text(table: dict[str, Any]) -> str:
             together = " | ".join(f"(size_t)p{i}" for i in run["aligned"])
             lines.append(f"    if (({together}) & 15) return {UNALIGNED};")
         for launch in run["launches"]:
-            args = [f"&p{at}" if kind == "p" else f"&(void *){{A + {at}}}" for kind, at in launch["args"]] + ["&err"] * launch["checks"]
+            args = [f"&p{at}" if kind == "p" else f"&(void *){{A + {at}}}" for kind, at in launch["args"]] + ["&raised"] * launch["checks"]
             x, y = launch["grid"]
             lines.append(f"    RUN({launch['kernel']}, {x}, {y}, {', '.join(args)});")
         lines.append("    return 0;\n}")

@@ -16,9 +16,9 @@ import minipt2
 from minipt2 import models
 from minipt2 import prims as P
 from minipt2.config import config
-from minipt2.inductor import cache, ops, triton_library, triton_pool
+from minipt2.inductor import cache, ops, triton_library, triton_pool, triton_sizes
 from minipt2.inductor.codegen import triton as codegen
-from minipt2.inductor.codegen import triton_wrapper
+from minipt2.inductor.codegen import triton_sized_wrapper, triton_wrapper
 from minipt2.inductor.codegen.runs import in_runs
 from minipt2.inductor.hardware import REFERENCE, TINY, Hw
 from minipt2.inductor.lowering import lower
@@ -243,6 +243,31 @@ def test_launcher_passes_pointers_and_grids():
     assert (x, y, z, stream) == (1, split, 1, 7) and split > 1
     assert first[:2] == [64, 128] and first[2] == second[4][1] >= 1 << 20 and second[:2] == (1, 1) and second[4][0] == 256
     assert c.run0(7, 1 << 20, 64, 132, 256) == triton_wrapper.UNALIGNED and len(calls) == 2
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_kernels_get_the_address_of_the_flags(interpreted, sized):
+    """A global of the C that a library of the process has as well would be that one."""
+    plan, source = generated(lambda table, i: P.index(table, [i]), torch.zeros(50, 8), torch.zeros(4, dtype=torch.int64))
+    _, table = triton_wrapper.generate(plan, source, "test", "cuda:0")
+    c = cache.compile_c(triton_wrapper.launcher_text(table))
+    if sized:
+        text = triton_sized_wrapper.launcher_text(dict(runs=[dict(pointers=1, numbers="", aligned=[])]))
+        c = cache.compile_c(text)
+    found = []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, *[ctypes.c_uint] * 7, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)
+    last = 0 if sized else 3
+    callback = kind(lambda *call: found.append(ctypes.c_void_p.from_address(call[9][last]).value) or 0)
+    ctypes.c_void_p.in_dll(c, "launch").value = ctypes.cast(callback, ctypes.c_void_p).value
+    ctypes.c_void_p.in_dll(c, "raised").value = 4096
+    if sized:
+        numbers = (ctypes.c_int64 * 9)(1, 0, 1, 1, 32, 0, 1, triton_sizes.FLAGS, 0)
+        c.run0.argtypes, c.run0.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+        assert c.run0(7, 0, ctypes.addressof(numbers), 64) == 0
+    else:
+        c.run0.argtypes, c.run0.restype = [ctypes.c_void_p] * 4, ctypes.c_int
+        assert c.run0(7, 64, 64, 64) == 0
+    assert found == [4096]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
