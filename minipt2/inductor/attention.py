@@ -30,7 +30,7 @@ def attention(q: T, k: T, v: T, dropout_p: float = 0.0, is_causal: bool = False,
               scale: float | None = None) -> tuple[T, T]:
     """(softmax(q @ k.T * scale + attn_mask) @ v, logarithm of the softmax's divisor (batch, heads, rows)); a row that sees nothing gives 0 and 0."""
     batch, heads, rows, width = q.shape
-    out, lse = torch.empty_like(q), torch.empty_strided((batch, heads, rows), (rows * heads, 1, heads))
+    out, lse = torch.empty_like(q), q.new_empty(batch, rows, heads).transpose(1, 2)
     sizes = _sizes(is_causal, q.shape, k.shape, v.shape, None if attn_mask is None else (attn_mask.shape, attn_mask.stride()),
                    q.stride(), k.stride(), v.stride(), out.stride(), lse.stride())
     if sizes is None:
@@ -42,15 +42,16 @@ def attention(q: T, k: T, v: T, dropout_p: float = 0.0, is_causal: bool = False,
 
 def attention_backward(grad: T, q: T, k: T, v: T, out: T, logsumexp: T, dropout_p: float, is_causal: bool, *, attn_mask: T | None = None,
                        scale: float | None = None) -> tuple[T, T, T]:
-    """Gradients for ``q``, ``k`` and ``v``; ``logsumexp``: what ``attention`` returned beside ``out``."""
-    dq, dk, dv = [torch.empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (q, k, v)]
+    """Gradients for ``q``, ``k`` and ``v``. The softmax is made again from the scores alone: ``logsumexp`` is for ATen's kernel, for which it has to come
+    from ATen's forward: next to large scores (100, or a mask of -1e9) its last digit is an error of every weight, unless it was made of the same scores."""
+    dq, dk, dv = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (q, k, v)]
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     sizes = _sizes(is_causal, q.shape, k.shape, v.shape, None if attn_mask is None else (attn_mask.shape, attn_mask.stride()),
                    *[x.stride() for x in (q, k, v, out, logsumexp, grad, dq, dk, dv)])
     if sizes is None:
         return BACKWARD(grad, q, k, v, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
     _library().attention_backward(sizes, q.shape[-1] ** -0.5 if scale is None else scale, q.data_ptr(), k.data_ptr(), v.data_ptr(),
-                                  None if attn_mask is None else attn_mask.data_ptr(), logsumexp.data_ptr(), grad.data_ptr(),
-                                  dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
+                                  None if attn_mask is None else attn_mask.data_ptr(), grad.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
     return dq, dk, dv
 
 
@@ -81,7 +82,7 @@ def _spread(shape: torch.Size, strides: Strides, wanted: tuple[int, ...]) -> Str
 def _library() -> Any:
     """Raises CompilerNotFound, BackendError."""
     library = cache.compile_c(source())
-    for function, pointers in ((library.attention_forward, 6), (library.attention_backward, 9)):
+    for function, pointers in ((library.attention_forward, 6), (library.attention_backward, 8)):
         function.argtypes, function.restype = [ctypes.POINTER(ctypes.c_int64), ctypes.c_double, *[ctypes.c_void_p] * pointers], None
     return library
 

@@ -84,6 +84,38 @@ def test_special_values_are_where_atens_are(value, operand):
     torch.testing.assert_close(ours, theirs, equal_nan=True, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", [None, torch.full((30, 47), -1e9)], ids=["scores of hundreds", "all keys hidden"])
+@pytest.mark.parametrize("call", [FORWARD, attention])
+def test_gradients_do_not_depend_on_the_logarithm_of_large_scores(mask, call):
+    q, k, v = apart(2, 3, 30, 47, 64)
+    q = q if mask is not None else 100 * q
+    grad = torch.randn_like(q)
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    weights = torch.softmax(wide[0] @ wide[1].mT / 8 if mask is None else (q @ k.mT / 8 + mask).double(), -1)  # as rounded, where the mask rounds
+    exact = torch.autograd.grad(weights @ wide[2], wide[2:], grad.double())[0]
+    out, lse = call(q, k, v, attn_mask=mask)
+    found = attention_backward(grad, q, k, v, out, lse, 0.0, False, attn_mask=mask)[2]
+    assert float((found - exact).norm()) <= (1e-4 if mask is None else 1e-6) * float(exact.norm())
+
+
+def test_results_have_the_operands_dtype_whatever_the_default_is():
+    q, k, v = apart(1, 2, 20, 30, 16)
+    torch.set_default_dtype(torch.float64)
+    try:
+        check(q, k, v)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_gradient_of_a_sum_is_ours_too(monkeypatch):
+    monkeypatch.setattr("minipt2.inductor.attention.BACKWARD", None)
+    q, k, v = apart(1, 2, 20, 30, 16)
+    out, lse = attention(q, k, v)
+    ones = torch.ones(()).expand(q.shape)
+    for a, b in zip(attention_backward(ones, q, k, v, out, lse, 0.0, False), BACKWARD(ones, q, k, v, *FORWARD(q, k, v), 0.0, False)):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_strided_operands():
     q, k, v = packed(2, 4, 40, 16)
     check(q[:, 1:3], k[:, 1:3], v[:, 1:3], True)

@@ -1,8 +1,9 @@
 """C for attention over float32 numbers: ``softmax(q @ k.T * scale + mask) @ v`` and its gradients, a block of rows at a time.
 
 One library for all shapes, compiled once. A block of scores (48 rows and all columns, fewer rows where there are very many columns) stays in the second
-cache from the first product to the last, so that nothing of the size rows x columns is ever written to memory; the backward makes the softmax again from the
-scores and the logarithm of its divisor (Dao and others, 2022). Whole rows are at hand, so the largest score needs no second look. The keys (and in
+cache from the first product to the last, so that nothing of the size rows x columns is ever written to memory; the backward makes the softmax
+again (Dao and others, 2022), from the scores alone: with the logarithm of its divisor weights would be as inexact as large scores are. Whole rows are
+at hand, so the largest score needs no second look. The keys (and in
 the backward the values) are turned over once for each head; the other operands are read in place, with whatever strides between rows.
 A tile of 6 rows x 4 vectors, or 12 x 2 where a head is narrow, stays in registers. Heads are shared out among threads, in the forward blocks of rows too.
 Upstream: ``aten/src/ATen/native/cpu/FlashAttentionKernel.cpp``.
@@ -182,8 +183,8 @@ void attention_forward(const int64_t *fields, double scale, const float *q, cons
   }
 }
 
-void attention_backward(const int64_t *fields, double scale, const float *q, const float *k, const float *v, const float *mask, const float *lse,
-                        const float *grad, float *dq, float *dk, float *dv) {
+void attention_backward(const int64_t *fields, double scale, const float *q, const float *k, const float *v, const float *mask, const float *grad,
+                        float *dq, float *dk, float *dv) {
   const sizes *const g = (const sizes *)fields;
   const int64_t filled = (g->columns + GROUP - 1) / GROUP * GROUP, ahead = filled + LANES, width = g->width, heads = g->batch * g->heads;
   const int64_t threads = heads * g->rows * g->columns * width < WORK_FOR_THREADS ? 1 : omp_get_max_threads();
@@ -208,13 +209,15 @@ void attention_backward(const int64_t *fields, double scale, const float *q, con
         for (int64_t i = 0; i < rows; i++) {
           float *const s = weights + i * ahead, *const d = slopes + i * ahead;
           const int64_t seen = g->causal ? least(columns, r0 + i + 1) : columns, whole = up(seen);
-          const float shift = *AT(lse, b, h, r0 + i), times = (float)scale;
-          float taken = 0.0f; /* as out . grad is, but of these very weights: a row that sees one key has exactly no slope */
-          scaled(s, seen, times, mask ? AT(mask, b, h, r0 + i) : 0, g->mask_column);
-#pragma omp simd reduction(+ : taken)
-          for (int64_t j = 0; j < whole; j++) { s[j] = mp_expf(s[j] - shift); taken += s[j] * d[j]; }
+          const float times = (float)scale, largest = scaled(s, seen, times, mask ? AT(mask, b, h, r0 + i) : 0, g->mask_column);
+          const float shift = largest == -__builtin_inff() ? 0.0f : largest;
+          float sum = 0.0f, taken = 0.0f; /* as out . grad is, but of these very weights: a row that sees one key has exactly no slope */
+#pragma omp simd reduction(+ : sum, taken)
+          for (int64_t j = 0; j < whole; j++) { s[j] = mp_expf(s[j] - shift); sum += s[j]; taken += s[j] * d[j]; }
+          const float part = sum == 0.0f ? 1.0f : 1.0f / sum;
+          taken *= part;
 #pragma omp simd
-          for (int64_t j = 0; j < whole; j++) d[j] = s[j] * (d[j] - taken) * times;
+          for (int64_t j = 0; j < whole; j++) { s[j] *= part; d[j] = s[j] * (d[j] - taken) * times; }
           for (int64_t j = seen; j < columns; j++) s[j] = d[j] = 0.0f;
         }
         multiply(columns, width, rows, weights, 1, ahead, slope, g->grad.row, GROUP, AT(dv, b, h, 0), g->dv.row, 1);

@@ -8,7 +8,8 @@ After::
 
     out, lse = attention(q, k, v, 0.0, True)                                     # minipt2/inductor/attention.py
 
-The same for the backward. Which is faster is measured for each shape, once for each machine (``autotune.own_attention``). Upstream leaves the call to ATen.
+The same for the backward. Which is faster is measured for each shape, once for each machine (``autotune.own_attention``); in
+training a forward is ours only where its backward is. Upstream leaves the call to ATen.
 """
 from __future__ import annotations
 
@@ -46,10 +47,15 @@ def replace_attention(gm: fx.GraphModule) -> int:
         if problem is None:
             continue
         from ..autotune.own_attention import worth_computing  # only a process that compiles such a graph needs it
-        if worth_computing(problem):
+        if worth_computing(problem) and (not _learns(node) or worth_computing(problem._replace(backward=True))):
             node.target = OWN[node.target]
             done += 1
     return done
+
+
+def _learns(node: fx.Node) -> bool:
+    """Whether ``node`` is a forward whose backward follows: ATen's would need the softmax's divisor from ATen's forward."""
+    return node.target is FORWARD and any(user.args[1] == 1 and user.users for user in node.users)
 
 
 def _problem(node: fx.Node) -> Heads | None:

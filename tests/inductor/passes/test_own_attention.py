@@ -63,6 +63,12 @@ def test_the_race_decides(monkeypatch):
     assert asked == [Heads(2, 4, 128, 128, 64, True, None, False)]
 
 
+@pytest.mark.parametrize("outputs,ours", [((0,), 1), ((0, 1), 0)])
+def test_a_forward_that_learns_is_ours_only_where_its_backward_is(monkeypatch, outputs, ours):
+    monkeypatch.setattr(race, "worth_computing", lambda problem: not problem.backward)
+    assert replace_attention(graph_of(FORWARD, *tensors(2, 4, 128, 64), outputs=outputs)) == ours
+
+
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("mask", [None, (1, 1, 64, 64)])
 def test_contenders_agree(backward, mask):
