@@ -39,7 +39,9 @@ def split_static(gm: fx.GraphModule) -> tuple[fx.GraphModule, fx.GraphModule] | 
     The prologue takes all of ``gm``'s placeholders that are static; main takes the placeholders it still reads, then the prologue's results.
     ``meta["positions"]`` of each says which arguments of ``gm`` it takes.
     """
-    static = static_nodes(gm.graph, pure)
+    places = placeholders(gm.graph)
+    written = [places[i] for i in gm.meta.get("mutated_inputs", {}).values()]  # an optimizer's parameters are others at each call
+    static = static_nodes(gm.graph, pure, written)
     frontier = _frontier(gm.graph, static)
     if not frontier:
         return None

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Callable, Iterable
+from typing import Any, Callable, Collection, Iterable
 
 import torch
 from torch import fx
@@ -81,13 +81,13 @@ def symbolic(node: fx.Node) -> bool:
     return bool(found)
 
 
-def static_nodes(graph: fx.Graph, pure: Callable[[fx.Node], bool]) -> set[fx.Node]:
-    """Nodes that depend on parameters, buffers and constants only (and on at least one of them)."""
+def static_nodes(graph: fx.Graph, pure: Callable[[fx.Node], bool], but: Collection[fx.Node] = ()) -> set[fx.Node]:
+    """Nodes that depend on parameters, buffers and constants only (and on at least one of them), and on none of ``but``."""
     found: set[fx.Node] = set()
     free: set[fx.Node] = set()  # depend on nothing at all: full, iota ...
     for node in graph.nodes:
         if node.op == "placeholder":
-            if node.meta.get("static") and isinstance(node.meta.get("val"), (torch.Tensor, TensorMeta)):
+            if node.meta.get("static") and node not in but and isinstance(node.meta.get("val"), (torch.Tensor, TensorMeta)):
                 found.add(node)
         elif node.op == "get_attr":
             found.add(node)

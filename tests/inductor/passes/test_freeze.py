@@ -40,6 +40,13 @@ def test_nothing_to_do():
     assert split_static(gm) is None
 
 
+def test_what_is_written_is_not_kept():
+    """An optimizer's parameters are others at each call: what depends on them would be computed anew each time, beside the graph."""
+    gm, _ = inference_graph(Scaled(), torch.randn(100, 4))
+    gm.meta["mutated_inputs"] = {0: 0}
+    assert split_static(gm) is None
+
+
 class Quantised(nn.Module):
     """A linear layer that keeps its weight as bytes."""
 
