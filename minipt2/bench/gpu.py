@@ -159,9 +159,9 @@ class Run:
 
     # ------------------------------------------------------------ compiling
     def prepare(self, wanted: Iterable[Case]) -> None:
-        """All contenders of ``wanted``, tuned ones first and the peer last, until ``--prepare-limit`` seconds are over, or ``--limit`` of
-        all: what still compiles then is ended."""
-        jobs: dict[str, tuple[float, Case, str]] = {}
+        """All contenders of ``wanted``, tuned ones first and the peer last, ``args.more`` after the others, until ``--prepare-limit`` seconds are over,
+        or ``--limit`` of all: what still compiles then is ended."""
+        jobs: dict[str, tuple[tuple[bool, float], Case, str]] = {}
         for case in wanted:
             for who in ("eager", *case.contenders):
                 name, _, other = who.partition(" ")
@@ -169,7 +169,8 @@ class Run:
                 tuned = alone.mode.startswith("max")
                 key = f"{alone.name} {name}"
                 if key not in self.prepared and not (name == "eager" and case.phase == "infer"):
-                    jobs.setdefault(key, (ORDER.index((tuned, name)) - (case.phase == "train") / 2, alone, name))
+                    rank = (case.model not in self.args.names, ORDER.index((tuned, name)) - (case.phase == "train") / 2)
+                    jobs.setdefault(key, (rank, alone, name))
         todo = sorted(jobs.items(), key=lambda item: item[1][0])
         cores = len(os.sched_getaffinity(0))
         slots: queue.Queue[int] = queue.Queue()
@@ -179,7 +180,7 @@ class Run:
         end = min(time.monotonic() + self.args.prepare_limit, self.begin + self.args.limit)
         self.say(f"preparing {len(todo)} in {count} processes at a time")
 
-        def one(item: tuple[str, tuple[float, Case, str]]) -> None:
+        def one(item: tuple[str, tuple[Any, Case, str]]) -> None:
             key, (_, case, who) = item
             slot = slots.get()
             try:
