@@ -178,6 +178,14 @@ def test_empty_tensors():
     check(fn_module(lambda x: (x * 2, x.sum(0), x.sum(1))), torch.randn(0, 3))
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_an_empty_result_that_a_product_reads(shape):
+    def fn(x):
+        y = x + 1
+        return y @ torch.ones(x.shape[1], 4), y
+    check(fn_module(fn), torch.randn(shape))
+
+
 def test_index_out_of_range():
     fn, _, _ = compiled(fn_module(lambda x, i: x[i]), torch.randn(5), torch.tensor([0, 1]))
     assert fn([torch.arange(5.0), torch.tensor([4, -5])])[0].tolist() == [4.0, 0.0]

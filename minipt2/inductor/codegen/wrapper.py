@@ -99,7 +99,7 @@ class Writer:
             self.body[begun:] = ["try:", *[f"    {line}" for line in self.body[begun:]], "except Exception as error:",
                                  "    raise PartlyWritten from error"]
         for name in sorted(self.outputs):
-            self.allocate(name)  # those that nothing writes: empty tensors
+            self.allocate(name)  # those that nothing writes or reads: empty tensors
         return WrapperSource(self.module(), "\n".join([TYPE] * bool(self.products) + self.c) + "\n", self.objects)
 
     # -------------------------------------------------------------- lifetimes
@@ -192,6 +192,8 @@ class Writer:
 
     def extern(self, step: Extern, k: int) -> None:
         self.comment(step)
+        for name in sorted(step.reads() & self.outputs):
+            self.allocate(name)  # an empty tensor, which no step makes: others are made by now
         step = self.over_residual(step, k)
         target = self.target(step.out_variant or step.target)
         arguments = arguments_text(step, self.tensor)
