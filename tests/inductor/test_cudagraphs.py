@@ -230,6 +230,14 @@ def test_what_cannot_be_recorded_is_tried_more_and_more_seldom(told):
     assert len(tries) == 4 and len(told) == 1 + 2 + 4 + 8 - 1 and len(call.recordings[()]) == 1
 
 
+def test_results_without_memory_of_their_own_are_not_recorded(told):
+    """Sparse gradients, say."""
+    call = replayed(lambda args: [args[0].to_sparse()])
+    for k in range(3):
+        assert call([torch.full((2,), 1.0 + k)])[0].to_dense().tolist() == [1.0 + k] * 2
+    assert told
+
+
 def test_errors_of_the_function_are_its_own():
     def fn(args):
         raise ValueError("mine")
