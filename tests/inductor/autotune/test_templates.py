@@ -221,6 +221,18 @@ def test_where_float32_is_cut_is_kept(raced):
     assert raced(layer, TENSORS, {}, [before, cut])[1] == [cut]
 
 
+def test_what_beat_the_library_without_tf32_is_raced_again_where_that_is_allowed(raced):
+    before = torch.get_float32_matmul_precision()
+    cut = Tile(16, 16, 16, cut="rhs")
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert raced(layer, TENSORS, {LIBRARY: 3.0, cut: 1.0}, [cut])[1] == [cut]
+        torch.set_float32_matmul_precision("high")
+        assert raced(layer, TENSORS, {LIBRARY: 0.5, cut: 1.0}, [cut])[1] == [None]
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_float32_is_multiplied_in_pieces_or_left_to_the_library():
     """The library follows torch's setting at every call: where that allows TF32, there is no faster template of such accuracy."""
     c, before = contraction(2048, 768, 3072, torch.float32), torch.get_float32_matmul_precision()
