@@ -14,7 +14,7 @@ from typing import Any, Sequence
 from ..arena import ALIGN
 from ..cache import digest
 from ..scheduler.kernels import Schedule
-from ..scheduler.memory import storage_bytes
+from ..scheduler.memory import ends, storage_bytes
 from .triton import TritonSource
 from .wrapper import Writer, WrapperSource
 
@@ -48,10 +48,10 @@ class GpuWriter(Writer):
         self.runs: list[dict[str, Any]] = []
         if self.symbolic:
             return
-        self.workspace = _round(int(schedule.arena_bytes))
-        """Offset in the arena of the memory that the two programs of one kernel share."""
-        most = max([sum(map(_round, launch.work.values())) for launch in source.launches], default=0)
-        self.arena_bytes = self.workspace + most if most else int(schedule.arena_bytes)
+        self.workspace = {id(launch): _round(end) for launch, end in zip(source.launches, ends(schedule)) if launch.work}
+        """By kernel: offset in the arena, where nothing else lies meanwhile, of the memory that its programs share."""
+        most = [self.workspace[id(launch)] + sum(map(_round, launch.work.values())) for launch in source.launches if launch.work]
+        self.arena_bytes = max([int(schedule.arena_bytes), *most])
 
     def header(self) -> list[str]:
         uses_result = any(" = result(" in line for line in self.body)
@@ -75,7 +75,7 @@ class GpuWriter(Writer):
             for c in launch.calls:
                 program = self.source.programs[c.kernel]
                 aligned |= {c.args[i] for i in program.aligned if c.args[i] in self.inputs or c.args[i] in self.constants}
-                places = [["a", self.workspace + work[n]] if n in work else ["a", self.offset(n)] if self.in_arena(n)
+                places = [["a", self.workspace[id(launch)] + work[n]] if n in work else ["a", self.offset(n)] if self.in_arena(n)
                           else ["p", run.pointers.index(n)] for n in c.args]
                 sizes = [launch.work[n] if n in work else storage_bytes(self.schedule.layouts[n]) for n in c.args]
                 launches.append(dict(kernel=c.kernel, grid=list(c.grid), args=places, sizes=sizes, checks=c.checks))

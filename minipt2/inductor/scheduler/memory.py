@@ -87,6 +87,16 @@ def _lifetimes(s: Schedule) -> tuple[dict[str, int], dict[str, int]]:
     return first, last
 
 
+def ends(s: Schedule) -> list[int]:
+    """For each kernel of ``s``, where what lies in the arena while it runs ends: what it needs besides may begin there."""
+    first, last = _lifetimes(s)
+    found = [0] * len(s.steps)
+    for name, slot in s.plan.items():
+        for k in range(first[name], last[name] + 1):
+            found[k] = max(found[k], slot.offset + slot.size)
+    return [end for end, step in zip(found, s.steps) if isinstance(step, Kernel)]
+
+
 def _plannable(s: Schedule) -> set[str]:
     outputs = {o.ref.buffer for o in s.program.outputs if o.ref is not None}
     named: set[str] = set()

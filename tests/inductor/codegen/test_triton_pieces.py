@@ -16,6 +16,7 @@ from minipt2.config import config
 from minipt2.inductor import triton_pool
 from minipt2.inductor.autotune.template_space import cuts
 from minipt2.inductor.codegen.triton_template import Tile
+from minipt2.inductor.codegen.triton_wrapper import GpuWriter
 from minipt2.inductor.hardware import REFERENCE
 from tests.compare import check_module
 from tests.inductor.codegen.test_triton_template import CONVOLUTIONS, VIEWS, layer, linear, shapes
@@ -194,3 +195,15 @@ def test_a_training_step_of_products_in_pieces_matches_eager(fresh, monkeypatch)
     with config.patch(disk_cache=False):  # another test may have left the code of this model, without templates
         check_module(module, *models.inputs("gpt2", "small"), grad=True, tolerance=2e-4)
     assert len(counted) > 3
+
+
+def test_pieces_lie_where_the_arena_is_free_meanwhile():
+    """Many pieces while little else is alive take no more than few of them beside much."""
+    def fn(x, w, v):
+        h = P.mm(x, w)
+        return P.mm(P.mm(P.permute(h, [1, 0]), h), v)
+    tensors = torch.randn(16, 64), torch.randn(64, 64) / 8, torch.randn(64, 1)
+    plan, source = check(fn, *tensors, tile=Tile(32, 32, 16, cut="rhs"), templates=3)
+    work = [sum(launch.work.values()) for launch in source.launches]
+    assert work[0] == max(work) == 6 * 64 * 64
+    assert plan.arena_bytes < GpuWriter(plan, source, "test", "cpu").arena_bytes < plan.arena_bytes + work[0] // 2
