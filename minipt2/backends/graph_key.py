@@ -14,6 +14,7 @@ from torch import fx
 
 from ..config import config
 from ..fake import FakeTensor
+from ..inductor.precision import precisions
 from ..shapes.known import SYMBOLIC, symbolic
 from ..prims.portable import LARGEST_CONSTANT, NotPortable, named
 
@@ -35,9 +36,9 @@ def state() -> list[Any]:
         raise NotPortable("a mode that may change what any operator means")
     flags = [torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype(), torch.is_autocast_cache_enabled(),
              torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-             torch.utils.deterministic.fill_uninitialized_memory, torch.get_float32_matmul_precision(),
+             torch.utils.deterministic.fill_uninitialized_memory, precisions(),
              torch.backends.mkldnn.enabled, torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark,
-             torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32, torch.backends.mkldnn.deterministic, torch.backends.mha.get_fastpath_enabled(),
+             torch.backends.cudnn.deterministic, torch.backends.mkldnn.deterministic, torch.backends.mha.get_fastpath_enabled(),
              str(torch.get_default_device())]
     flags += [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]
     flags += [getattr(torch.backends.cuda, f"{n}_sdp_enabled")() for n in ("flash", "mem_efficient", "math", "cudnn")]

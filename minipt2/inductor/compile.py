@@ -23,6 +23,7 @@ from .hardware import TINY, Hw, hardware
 from .load import Compiled, Recipe, sources_identity, start
 from .passes.freeze import split_static
 from .passes.order import INFERENCE_PASSES, TRAINING_PASSES
+from .precision import precisions
 from .triton_pool import triton_version
 
 
@@ -139,8 +140,7 @@ def _warn_once(message: str) -> None:
 
 # ------------------------------------------------------------------ one graph to code
 def _recipe(gm: fx.GraphModule, name: str, device: torch.device) -> Recipe:
-    precisions = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32  # what templates are raced against
-    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity(), hardware(device).identity(), repr(precisions))
+    key = cache.digest(graph_text(gm), sources_identity(), cache.toolchain_identity(), config.identity(), hardware(device).identity(), repr(precisions()))
     entry = None if trace.listening("ir", "schedule", "scheduler", "codegen", "fallback") else cache.load_entry(key)
     objects: dict[str, Any] = {}
     if entry is None:

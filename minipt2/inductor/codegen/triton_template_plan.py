@@ -11,6 +11,7 @@ from typing import Sequence
 import torch
 
 from ..ir import Instr, Ref
+from ..precision import convolutions_in_tf32, products_in_tf32
 from ..scheduler.contraction import Contraction, Operand
 from ..scheduler.kernels import Schedule
 from ..scheduler.memory import storage_bytes
@@ -125,4 +126,4 @@ def operand_axes(name: str, made: Made, tile: Tile) -> list[Axis]:
 
 def tf32_allowed(c: Contraction) -> bool:
     """Whether torch lets this product of float32 numbers be taken in TF32."""
-    return torch.backends.cudnn.allow_tf32 if c.extern.target is torch.ops.aten.convolution.default else torch.backends.cuda.matmul.allow_tf32
+    return convolutions_in_tf32() if c.extern.target is torch.ops.aten.convolution.default else products_in_tf32()

@@ -38,6 +38,7 @@ from ...fake import FakeMode
 from ...prims import Prim, TensorMeta, kind
 from ...prims.kinds import drop_dead
 from ...prims.meta import channels_last_strides, contiguous_strides, is_channels_last, same_layout
+from ..precision import convolutions_in_tf32
 from .graphs import infer, is_prim, meta_of, numel, output_node, plain_sizes, prim, same_sizes, shape_of
 
 MAX_POOL = torch.ops.aten.max_pool2d_with_indices.default
@@ -81,7 +82,7 @@ def _on_gpu(node: fx.Node) -> bool:
 
 def _on_tensor_cores(conv: fx.Node) -> bool:
     dtype = conv.meta["val"].dtype
-    return _on_gpu(conv) and (dtype.itemsize == 2 or dtype == torch.float32 and torch.backends.cudnn.allow_tf32)
+    return _on_gpu(conv) and (dtype.itemsize == 2 or dtype == torch.float32 and convolutions_in_tf32())
 
 
 def _is_stem(conv: fx.Node) -> bool:
