@@ -161,5 +161,13 @@ def test_first_calls_with_empty_and_with_full_caches(run):
 def test_bandwidth_counts_operands_and_results_once():
     row, = bandwidth.measure(torch.device("cpu"), 1 << 16, "add_layer_norm1024_bf16")
     assert row["MB"] == round((4 * (1 << 16) + 2 * 2048) / 1e6, 1) and row["us"] > 0 and row["percent of a copy"] > 0
+    assert row["passes"] == 4 and row["floor MB"] == row["MB"] and row["percent of the floor"] == row["percent of a copy"]
     names = [name for name, *_ in bandwidth.cases(torch.device("cpu"), 1 << 16)]
     assert len(set(names)) == len(names) and {"softmax65536", "softmax65536_bf16"} <= set(names)
+
+
+def test_the_floor_of_a_batch_norm_reads_twice():
+    """Statistics of a channel need all of the tensor before the first result."""
+    row, = bandwidth.measure(torch.device("cpu"), 1 << 22, "batch_norm_training_bf16")
+    read = row["MB"] / 2  # as much is written
+    assert row["passes"] == 3 and abs(row["floor MB"] - row["MB"] - read) < 0.2 and row["percent of the floor"] > row["percent of a copy"]
