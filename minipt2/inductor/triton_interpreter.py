@@ -29,7 +29,7 @@ DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, 
 class Libdevice:
     """Functions of NVIDIA's device library on the interpreter's blocks."""
 
-    NAMES = {"rint": "round", "fast_dividef": "div"}
+    NAMES = {"rint": "round", "fast_dividef": "div", "fast_expf": "exp"}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = getattr(torch, self.NAMES.get(name, name))

@@ -10,6 +10,7 @@ r             a looped row: half to twice; a row in registers:    the power of t
               also looped, in halves
 warps         half to twice the guess, at most 32                 1024 threads; ``HELD`` values a thread, or it spills
 stages        looped rows: 1 and 3 (loads run ahead)              shared memory for what is in flight
+ahead         looped rows: the next piece waits in registers too  with stages 1
 held          pieces that stay in registers: none too             with the piece at hand, ``HELD`` values a thread
 ============  ==================================================  =======================================================
 
@@ -73,8 +74,9 @@ def _around(guess: Blocks, plan: Plan) -> Iterator[Blocks]:
         xs = {max(min(int(guess.x * f), most.x), 1) for f in (0.25, 0.5, 1, 2, 4)}
         ys = {max(min(int(guess.y * f), most.y), 1) for f in (0.25, 0.5, 1, 2, 4)} if guess.y else {0}
         for x, y, r, w in itertools.product(xs, ys, rs, warps):
-            for stages, held in itertools.product((1, 3) if r and r < plan.length else (1,), {0, guess.held}):
-                yield replace(guess, x=x, y=y, z=z, r=r, warps=w, stages=stages, held=held)
+            looped = r and r < plan.length
+            for (stages, ahead), held in itertools.product(((1, False), (1, True), (3, False)) if looped else ((1, False),), {0, guess.held}):
+                yield replace(guess, x=x, y=y, z=z, r=r, warps=w, stages=stages, held=held, ahead=ahead)
 
 
 def _thirds(guess: Blocks, plan: Plan) -> set[int]:
@@ -115,4 +117,4 @@ def _distance(a: Blocks, b: Blocks) -> float:
 
 
 def _key(c: Blocks) -> tuple[int, ...]:
-    return c.x, c.y, c.r, c.warps, c.stages, c.z, c.held + 1
+    return c.x, c.y, c.r, c.warps, c.stages, c.z, c.held + 1, 1 + c.ahead

@@ -10,13 +10,14 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Sequence
 
 import torch
 
 from ... import trace
 from ..hardware import Hw
 from ..ir import Instr
+from ..scheduler.affine import Index
 from ..scheduler.attention import Attention
 from ..scheduler.kernels import Kernel, Schedule
 from ..scheduler.templates import Template
@@ -27,9 +28,11 @@ from .triton_attention import AttentionWriter, attention_plan
 from .triton_blocks import Blocks, choose, stays_near
 from .triton_cut import cuts
 from .triton_half import cheaper
-from .triton_ops import STORAGE, cast
+from .triton_ops import HALF, STORAGE, cast, expression
+from .triton_order import in_order
 from .triton_reduce import Accumulator, Online, Welford, accumulator
 from .triton_rewalk import online, walks
+from .triton_softmax import brief
 from .triton_template import TemplateWriter
 from .triton_template_plan import template_plan
 from .triton_tiles import sides, walked_across, y_loop
@@ -91,8 +94,9 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
     source = TritonSource()
     known: dict[Program, int] = {}
     names: set[str] = set()
-    plans = [cheaper(make_plan(step, schedule)) for step in schedule.kernels if not isinstance(step, Template)]
-    chosen = iter(zip(plans, tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]))
+    plans = [brief(cheaper(make_plan(step, schedule))) for step in schedule.kernels if not isinstance(step, Template)]
+    blocks = tuned(plans, schedule) if tuned is not None else [choose(plan, hw, walked_across(plan)) for plan in plans]
+    chosen = iter(zip(plans, in_order(schedule, plans, blocks, hw)))
     for step in schedule.kernels:
         written = templates(step, schedule) if isinstance(step, Template) else bodies(*next(chosen))
         launch = Launch([p.buffer for p in written[0].plan.params], [])
@@ -112,9 +116,15 @@ def generate(schedule: Schedule, hw: Hw, tuned: Callable[[list[Plan], Schedule],
 def bodies(plan: Plan, blocks: Blocks, most: Plan | None = None) -> list["Writer"]:
     """One program, or where programs share rows the two that run one after the other. ``most``: see ``Writer``."""
     if blocks.split == 1:
-        return [Writer(plan, blocks, most).write()]
+        return [_whole(plan, blocks, most).write()]
     from .triton_split import Final, Part
     return [Part(plan, blocks, most).write(), Final(plan, blocks, most).write()]
+
+
+def _whole(plan: Plan, blocks: Blocks, most: Plan | None = None) -> "Writer":
+    """What writes a kernel of one program."""
+    from .triton_resident import Resident, resident
+    return (Resident if resident(plan, blocks) else Writer)(plan, blocks, most)
 
 
 def templates(step: Template, schedule: Schedule) -> list[TemplateWriter]:
@@ -129,7 +139,7 @@ def templates(step: Template, schedule: Schedule) -> list[TemplateWriter]:
 
 def variant(plan: Plan, blocks: Blocks, schedule: Schedule) -> tuple[Program, tuple[int, int], bool]:
     """A kernel with other blocks, to be raced: (program, grid, whether it takes error flags)."""
-    body = Writer(plan, blocks).write()
+    body = _whole(plan, blocks).write()
     return program_of(body, schedule), body.grid, body.checks
 
 
@@ -146,7 +156,7 @@ def program_of(body: "Writer | TemplateWriter", schedule: Schedule) -> Program:
 
 def kernel(plan: Plan, blocks: Blocks, name: str = "kernel") -> str:
     """The text of one program, without comments."""
-    return define(name, "", Writer(plan, blocks).write())
+    return define(name, "", _whole(plan, blocks).write())
 
 
 def define(name: str, comment: str, body: "Writer | TemplateWriter") -> str:
@@ -186,8 +196,9 @@ class Writer(Body):
         self.online = {} if self.persistent or not plan.inner or stays_near(self.most) else online(plan)
         self.walks: dict[tuple[str, Any], list[int]] = {}
         self.walk, self.in_held = 0, False
+        self.roots: Sequence[int] = ()
         known = plan.inner and isinstance(length := self.axes["r"].length, int) and not self.persistent
-        self.held: list[dict[int, str]] = [{} for _ in range(min(blocks.held, length // blocks.r) if known else 0)]
+        self.held: list[dict[int, str]] = [{} for _ in range(min(blocks.held, length // blocks.r) if known and blocks.split == 1 else 0)]
         """What stays of each piece in registers, by value."""
         self.work: dict[str, int] = {}
         self.work_types: list[torch.dtype] = []
@@ -205,9 +216,8 @@ class Writer(Body):
     def _axes(self, plan: Plan, blocks: Blocks) -> list[Axis]:
         if plan.inner:
             known = all(isinstance(n, int) for _, n in plan.inner)
-            shared = blocks.split > 1 and (not known or blocks.chunk(plan) * blocks.split != plan.length) or self.persistent and not known
             return [Axis("x", plan.outer, blocks.x, "[:, None]"),
-                    Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent, ragged=shared)]
+                    Axis("r", plan.inner, blocks.r, "[None, :]", looped=not self.persistent, ragged=self.persistent and not known)]
         if not blocks.y:
             return [Axis("x", plan.outer, blocks.x)]
         z, y, x = sides(plan, y_loop(self.most, blocks.z > 0), deep=blocks.z > 0)
@@ -227,12 +237,16 @@ class Writer(Body):
         self.grid = tuple([programs[k] for k in order] + [1])[:2]
         self.spans = [([v for a in groups[k] for v, _ in a.vars], prod(a.block for a in groups[k])) for k in order]
         for dim, k in enumerate(order):
-            self._begin(groups[k], f"tl.program_id({dim})" if programs[k] > 1 else "0")
+            self._begin(groups[k], self.program(dim) if programs[k] > 1 else "0")
         if not self.plan.inner:
             self._store_all(self.stores)
         else:
             self._rows()
         return self
+
+    def program(self, dim: int) -> str:
+        """Which of the programs along a dimension of the grid this is."""
+        return f"(tl.num_programs({dim}) - 1 - tl.program_id({dim}))" if self.blocks.back else f"tl.program_id({dim})"
 
     def _begin(self, group: Sequence[Axis], program: str) -> None:
         """The elements of the axes that share a dimension of the grid, in which this is ``program``."""
@@ -251,6 +265,18 @@ class Writer(Body):
             self.store(i)
 
     # ------------------------------------------------------------ reductions
+    def place(self, name: str, index: Index, over: Iterable[str]) -> str:
+        """Where a program has one row, its beginning is one pointer, and elements lie at numbers known to the compiler beyond it: in one sum of 32 bits
+        each vector had a pointer (on an H200, a layer norm of 16384: 90 registers instead of 64, one program an SM instead of two)."""
+        if self.plan.inner and not self.plan.column and self.blocks.x == 1 and index.is_affine():
+            inner = {v for v, _ in self.plan.inner}
+            row = Index(index.const, {v: c for v, c in index.terms.items() if v not in inner})
+            along = Index(0, {v: c for v, c in index.terms.items() if v in inner})
+            if row.names() and along.names() and self.index_axes(index) >= set(over):
+                begin, text = (self.number_text(self.along_axes(part)) for part in (row, along))
+                return " + ".join([name, *(f"({t})" if " " in t else t for t in (begin, text))])
+        return super().place(name, index, over)
+
     def _rows(self) -> None:
         stage, in_row = self.plan.stage, self.plan.in_row
         if self.persistent:
@@ -280,7 +306,10 @@ class Writer(Body):
         return ', eviction_policy="evict_first"' if again else ""
 
     def accumulator(self, i: Instr) -> "Accumulator | Online | Welford":
-        return Online(i.dtype) if i.id in self.online else accumulator(i.args[0], i.dtype)
+        if i.id not in self.online:
+            return accumulator(i.args[0], i.dtype)
+        exp = self.by_id[self.online[i.id].args[1].id]
+        return Online(i.dtype, expression(exp.op, exp.dtype, "").removesuffix("()"))
 
     def _pass(self, reduces: Sequence[Instr], stores: Sequence[Instr]) -> None:
         """One walk over the row: what is accumulated in it, and what is stored along it."""
@@ -292,6 +321,9 @@ class Writer(Body):
         elif reduces or stores:
             roots = [i.args[1].id for i in reduces] + [n for i in stores for n in self.needs(i)]
             self.compute(roots, along_row=False)
+            self.roots = roots
+            if self.walk == 0:
+                self._ask(roots)
             accs = [self.accumulator(i) for i in reduces]
             names = [[self.name("acc") for _ in acc.parts] for acc in accs]
             for acc, parts in zip(accs, names):
@@ -310,6 +342,14 @@ class Writer(Body):
             for i, parts in zip(reduces, names):
                 self.finish(i, parts)
 
+    def _ask(self, roots: Sequence[int]) -> None:
+        """Loads of the pieces that stay, before the first is needed."""
+        for k in range(len(self.held)):
+            with self.staying(k):
+                for id in self.closure(roots):
+                    if self.by_id[id].op == "load" and self.by_id[id].args[1].is_affine():
+                        self.define(id)
+
     def finish(self, i: Instr, names: Sequence[str]) -> None:
         """The running values ``names`` are complete."""
         acc = self.accumulator(i)
@@ -323,10 +363,45 @@ class Writer(Body):
     @contextmanager
     def loop(self) -> Iterator[None]:
         """Around the statements for a piece of the row."""
-        r = self.axes["r"]
-        with self.open(f"for start in {self.steps(size_text(r.length))}:"):
+        r, end = self.axes["r"], size_text(self.axes["r"].length)
+        begin, step = self.walked(end)
+        asked = self._first(begin) if self.blocks.ahead else {}
+        with self.open(f"for start in {self.steps(begin, end, step)}:"):
+            if asked:
+                self._next(asked, step, end)
             self.axis(r, "start")
             yield
+
+    def walked(self, end: str) -> tuple[str, str]:
+        """Where a walk begins, and how far its pieces lie apart."""
+        return str(len(self.held) * self.blocks.r), "RBLOCK"
+
+    def _first(self, begin: str) -> dict[int, str]:
+        """Ask for what a walk reads of its first piece."""
+        self.axis(self.axes["r"], begin)
+        asked = {}
+        for i in map(self.by_id.__getitem__, self.closure(self.roots)):
+            if i.op == "load" and i.id in self.plan.in_row and i.args[1].is_affine():
+                asked[i.id] = self.name("n")
+                self.line(f"{asked[i.id]} = {self._bits(i)}")
+        return asked
+
+    def _next(self, asked: dict[int, str], step: str, end: str) -> None:
+        """Take what was asked for, and ask for what the next piece has."""
+        for id, name in asked.items():
+            i = self.by_id[id]
+            self.scopes[-1][id] = value = self.name()
+            self.line(f"{value} = {name}" + ".to(tl.float32)" * (i.dtype in HALF))
+        r = self.axes["r"]
+        self.axis(r, f"start + {step}")
+        self.only = "" if r.masked else f"(start + {step} < {end})"
+        self.line(*(f"{name} = {self._bits(self.by_id[id])}" for id, name in asked.items()))
+        self.only = ""
+
+    def _bits(self, i: Instr) -> str:
+        """A load as memory has it: halves take half the registers while they wait."""
+        text = self._load(i)
+        return text.removesuffix(".to(tl.float32)") if i.dtype in HALF else text
 
     @contextmanager
     def staying(self, k: int) -> Iterator[None]:
@@ -341,11 +416,11 @@ class Writer(Body):
         kept = {id: name for id, name in self.scopes.pop().items() if self.by_id[id].op == "load"}
         self.held[k], self.axes["r"] = kept, r
 
-    def steps(self, end: str) -> str:
+    def steps(self, begin: str, end: str, step: str) -> str:
         """Where the pieces begin; with ``stages``, pieces to come are read ahead into shared memory (softmax
         over 65536, on an H200: slower than without; ``max-autotune`` tries)."""
-        begin, ahead = len(self.held) * self.blocks.r, self.blocks.stages
-        return f"range({begin}, {end}, RBLOCK)" if ahead == 1 else f"tl.range({begin}, {end}, RBLOCK, num_stages={ahead})"
+        ahead = self.blocks.stages
+        return f"range({begin}, {end}, {step})" if ahead == 1 else f"tl.range({begin}, {end}, {step}, num_stages={ahead})"
 
     def _element(self, i: Instr) -> str:
         return cast(self.part(i.args[1]), self.dtype(i.args[1]), i.dtype)

@@ -130,7 +130,7 @@ _ANY: dict[str, Any] = {
 }
 _FLOAT: dict[str, Any] = {
     "div": _binary("/"), "neg": _Plain("(-0.0 - {0})"), "abs": _call("tl.abs"), "sqrt": _sqrt, "rsqrt": _call("tl.rsqrt"),
-    "reciprocal": _Plain("(1.0 / {0})"), "floor": _call("tl.floor"), "ceil": _call("tl.ceil"), "trunc": _call("libdevice.trunc"),
+    "reciprocal": _Plain("(1.0 / {0})"), "fast_exp": _call("libdevice.fast_expf"), "floor": _call("tl.floor"), "ceil": _call("tl.ceil"), "trunc": _call("libdevice.trunc"),
     "round": _call("libdevice.rint"), "sigmoid": _call("tl.sigmoid"), "relu": _Plain("tl.maximum({0}, 0.0, tl.PropagateNan.ALL)"), "pow": _pow,
     **{n: _call(f"tl.{n}") for n in "exp exp2 log log2 sin cos erf".split()},
     **{n: _call(f"libdevice.{n}") for n in "expm1 log1p log10 tan asin acos atan sinh cosh tanh asinh acosh atanh erfc erfinv lgamma".split()},
@@ -244,6 +244,14 @@ def random_bits(seed, position, draw: tl.constexpr):
     word = position & 3
     bits = tl.where(word < 2, tl.where(word == 0, a, b), tl.where(word == 2, c, d))
     return (bits >> 1).to(tl.int32)
+''',
+    "halves": '''
+@triton.jit
+def halves(pairs, kind: tl.constexpr):
+    """Both halves of each integer, side by side, as float32."""
+    low = pairs.to(tl.int16).to(kind, bitcast=True)
+    high = (pairs >> 16).to(tl.int16).to(kind, bitcast=True)
+    return tl.interleave(low, high).to(tl.float32)
 ''',
     "nan_max": '''
 @triton.jit

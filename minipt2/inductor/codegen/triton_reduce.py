@@ -29,9 +29,9 @@ def identity(kind: str, dtype: torch.dtype) -> bool | int | float:
     # <<< 6.4
 
 
-def accumulator(kind: str, dtype: torch.dtype) -> "Accumulator | Welford":
-    """The text of a reduction of ``kind`` over values of ``dtype``."""
-    return Welford(dtype) if kind == "welford" else Accumulator(kind, dtype)
+def accumulator(kind: str, dtype: torch.dtype, even: bool = False) -> "Accumulator | Welford":
+    """The text of a reduction of ``kind`` over values of ``dtype``; ``even``: no mask leaves a lane out."""
+    return Welford(dtype, even) if kind == "welford" else Accumulator(kind, dtype)
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,11 @@ class Accumulator:
 
 @dataclass(frozen=True)
 class Welford:
-    """Mean and sum of squared distances to it, in one walk: each lane counts its own elements, lanes are merged at the end."""
+    """Mean and sum of squared distances to it, in one walk: each lane counts its own elements, lanes are merged at the end. ``even`` lanes take
+    one element a step each, are not counted, and meet in two sums."""
 
     dtype: torch.dtype
+    even: bool = False
     parts = ("mean", "m2", "count")
 
     @property
@@ -116,10 +118,12 @@ class Welford:
         return self.dtype
 
     def begin(self, names: Sequence[str]) -> list[str]:
-        return [f"{n} = tl.full([XBLOCK, RBLOCK], 0.0, {VALUE[self.dtype]})" for n in names]
+        return [f"{n} = tl.full([XBLOCK, RBLOCK], 0.0, {VALUE[self.dtype]})" for n in names[:2 if self.even else 3]]
 
     def update(self, names: Sequence[str], value: str, mask: str) -> list[str]:
         mean, m2, count = names
+        if self.even:
+            return [f"{mean}_delta = {value} - {mean}", f"{mean} = {mean} + {mean}_delta * (1.0 / steps)", f"{m2} = {m2} + {mean}_delta * ({value} - {mean})"]
         new = [f"{mean} + {mean}_delta * (1.0 / steps)", f"{m2} + {mean}_delta * ({value} - {mean}_next)", f"{count} + 1.0"]
         lines = [f"{mean}_delta = {value} - {mean}", f"{mean}_next = {new[0]}"]
         for name, text in zip((m2, mean, count), (new[1], f"{mean}_next", new[2])):
@@ -135,6 +139,10 @@ class Welford:
         return [mean, f"tl.sum({distance} * {distance}, 1)[:, None]"]
 
     def merge(self, names: Sequence[str]) -> list[str]:
+        mean, m2, count = names
+        if self.even:
+            return [f"{mean}_all = tl.sum({mean}, 1) / RBLOCK", f"{mean}_far = {mean} - {mean}_all[:, None]",
+                    f"{m2} = tl.sum({m2}, 1) + steps * tl.sum({mean}_far * {mean}_far, 1)", f"{mean} = {mean}_all", f"{count} = tl.full([XBLOCK], RBLOCK, {VALUE[self.dtype]}) * steps"]
         return [f"{', '.join(names)} = welford({', '.join(names)}, 1)"]
 
     def partial(self, names: Sequence[str]) -> list[str]:
@@ -154,6 +162,7 @@ class Online:
     """
 
     dtype: torch.dtype
+    exp: str = "tl.exp"
     parts = ("top", "total")
 
     @property
@@ -168,7 +177,7 @@ class Online:
         return [f"{top}_new = " + (f'tl.where({mask}, {value}, float("-inf"))' if mask else value),
                 f"{top}_next = tl.maximum({top}, nan_max({top}_new, 1)[:, None], tl.PropagateNan.ALL)",
                 f'{top}_base = tl.where({top}_next == float("-inf"), 0.0, {top}_next)',
-                f"{total} = {total} * tl.exp({top} - {top}_base) + tl.sum(tl.exp({top}_new - {top}_base), 1)[:, None]",
+                f"{total} = {total} * tl.exp({top} - {top}_base) + tl.sum({self.exp}({top}_new - {top}_base), 1)[:, None]",
                 f"{top} = {top}_next"]
 
     def merge(self, names: Sequence[str]) -> list[str]:

@@ -28,6 +28,8 @@ from .triton import Program, Writer, bodies, comment, define, title, walked_acro
 from .triton_blocks import choose
 from .triton_half import cheaper
 from .triton_ops import STORAGE
+from .triton_rewalk import in_pairs
+from .triton_softmax import brief
 
 
 @dataclass
@@ -73,7 +75,7 @@ def generate(schedule: Schedule, hw: Hw) -> SizedSource:
     inputs = {b.name for b in schedule.program.inputs}
     with use(schedule.program.hints):
         for step in schedule.kernels:
-            plan = cheaper(make_plan(step, schedule))
+            plan = brief(cheaper(make_plan(step, schedule)))
             # inputs that are written may begin anywhere (others are copied where they are not aligned)
             aligned = [p for p in plan.params if p.buffer not in inputs or not p.written]
             nbytes = [storage_bytes(schedule.layouts[p.buffer]) for p in plan.params]
@@ -112,7 +114,7 @@ def variant(data: bytes, key: SizeClass, hw: dict[str, Any]) -> dict[str, Any]:
 def _variant(kept: Kept, key: SizeClass, hw: Hw) -> dict[str, Any]:
     plan = replace(kept.plan, wide=kept.plan.wide or key.wide)
     most = at(plan, key)
-    blocks = choose(most, hw, walked_across(most), deep=False)
+    blocks = choose(most, hw, walked_across(most), deep=False, paired=bool(plan.inner) and bool(in_pairs(plan)))
     with undecided():
         made = bodies(plan, blocks, most)
     return dict(calls=[_call(kept, body, key, name) for body, name in zip(made, (kept.name, f"{kept.name}_rest"))],

@@ -1,18 +1,17 @@
 """A few long rows: several programs share each, and a second, small kernel puts their results together.
 
-``Part`` walks a chunk of the row and leaves what it has in a workspace, ``[chunk, row]``; ``Final`` reduces over the chunks, in order, and
+``Part`` walks a chunk of the row, pieces that lie evenly apart, and leaves what it has in a workspace, ``[chunk, row]``; ``Final`` reduces over the chunks, in order, and
 goes on with what follows the reduction. Upstream: ``torch._inductor.ir.Reduction.create_multilayer``.
 """
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any, Iterator, Sequence
+from typing import Sequence
 
 from ..ir import Instr
 from .triton import Writer
 from .index import size_text
 from .triton_blocks import power
-from .triton_reduce import accumulator
+from .triton_reduce import Accumulator, Welford, accumulator
 
 FINAL = 8192
 """Results of chunks that a program of the second kernel takes: a few columns, so that more than one SM is at work."""
@@ -38,24 +37,18 @@ class Part(_Sharing):
         self.pieces = dict((i.id, names) for i, names in self._declare())
         self.grid = (self.grid[0], self.blocks.split)
         self.spans = [*self.spans[:1], self.blocks.split]
-        self.line("chunk = tl.program_id(1)" + ".to(tl.int64)" * self.plan.wide)
+        self.line(f"chunk = {self.program(1)}" + ".to(tl.int64)" * self.plan.wide)
         self._pass(self.reduces, [i for i in self.stores if i.id in self.plan.in_row])
 
-    @contextmanager
-    def loop(self) -> Iterator[None]:
-        chunk: Any = "span"
-        if isinstance(length := self.axes["r"].length, int):
-            chunk = self.blocks.chunk(self.plan)
-        else:
-            once = self.blocks.split * self.blocks.r
-            self.line(f"span = ({size_text(length)} + {once - 1}) // {once} * RBLOCK")
-        with self.open(f"for step in {self.steps(str(chunk))}:"):
-            self.line(f"start = chunk * {chunk} + step")
-            self.axis(self.axes["r"], "start")
-            yield
+    def walked(self, end: str) -> tuple[str, str]:
+        """Programs take every so manieth piece: together they go through memory from its beginning to its end."""
+        return "chunk * RBLOCK", str(self.blocks.split * self.blocks.r)
+
+    def accumulator(self, i: Instr) -> "Accumulator | Welford":
+        return accumulator(i.args[0], i.dtype, even=not self.axes["r"].masked)
 
     def finish(self, i: Instr, names: Sequence[str]) -> None:
-        acc = accumulator(i.args[0], i.dtype)
+        acc = self.accumulator(i)
         self.line(*acc.merge(names))
         for piece, text in zip(self.pieces[i.id], acc.partial(names)):
             rows = size_text(self.axes["x"].length, tight=True)

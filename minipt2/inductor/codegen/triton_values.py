@@ -75,6 +75,8 @@ class Body:
         self.count = 0
         self.scopes: list[dict[int, str]] = [{}]
         self.masks: list[Ref] = []
+        self.only = ""
+        """A condition beside the masks."""
         self.checks = any(i.op in ("indirect", "valid") for i in self.by_id.values())
 
     def _axes_of(self, i: Instr) -> frozenset[str]:
@@ -227,6 +229,7 @@ class Body:
         """Condition under which elements over ``axes`` exist and the masked blocks around are entered, and the axes it spans."""
         parts = [f"{n}mask" for n in self.axes if n in axes and self.axes[n].masked]
         spans = {n for n in axes if self.axes[n].masked}
+        parts += [self.only] * bool(self.only)
         for m in self.masks:
             parts.append(self.text(m.id))
             spans |= self.spread[m.id]

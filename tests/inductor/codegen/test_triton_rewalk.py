@@ -17,6 +17,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 LONG = 40000
 
 
+def layer_norm(x, w):
+    wide = P.convert(x, torch.float32)
+    var, mean = P.var_mean(wide, [1], 0.0, True)
+    scaled = P.mul(P.sub(wide, P.broadcast_in_dim(mean, x.shape, [0, 1])), P.broadcast_in_dim(P.rsqrt(P.add(var, 1e-5)), x.shape, [0, 1]))
+    return P.convert(P.mul(scaled, P.convert(P.broadcast_in_dim(w, x.shape, [1]), torch.float32)), x.dtype)
+
+
 def log_softmax(x):
     return decompositions[torch.ops.aten._log_softmax.default](x, -1, False)
 
@@ -83,15 +90,15 @@ def test_pieces_of_a_softmax():
 
 
 def test_pieces_of_a_half_type_stay():
-    """Of one operand; where vectors are read beside the row there is no room."""
-    half = torch.empty(140, 1 << 16, device="meta", dtype=torch.bfloat16)
-    assert "range(40960, 65536, RBLOCK)" in generated(half_softmax, half)[1].text
-    assert "range(0, 65536, RBLOCK)" in generated(softmax, half.float())[1].text
+    """Of one operand that cannot be read in pairs; where vectors are read beside the row there is no room."""
+    half = torch.empty(140, (1 << 16) - 1, device="meta", dtype=torch.bfloat16)
+    assert "range(40960, 65535, RBLOCK)" in generated(half_softmax, half)[1].text
+    assert "range(0, 65535, RBLOCK)" in generated(softmax, half.float())[1].text
     scaled = lambda x, v: half_softmax(P.mul(x, P.broadcast_in_dim(v, x.shape, [1])))
-    assert "range(0, 65536, RBLOCK)" in generated(scaled, half, torch.empty(1 << 16, device="meta", dtype=torch.bfloat16))[1].text
+    assert "range(0, 65535, RBLOCK)" in generated(scaled, half, torch.empty(half.shape[1], device="meta", dtype=torch.bfloat16))[1].text
 
 
-@pytest.mark.parametrize("length, walks", [(1 << 16, 3), (1 << 17, 2)])
+@pytest.mark.parametrize("length, walks", [((1 << 16) - 1, 3), (1 << 17, 2)])
 def test_short_rows_of_half_types_are_walked_once_more(length, walks):
     """Where a row stays near, one exponential less an element is worth a walk."""
     assert generated(half_softmax, torch.empty(140, length, device="meta", dtype=torch.bfloat16))[1].text.count("for start in") == walks
@@ -100,9 +107,27 @@ def test_short_rows_of_half_types_are_walked_once_more(length, walks):
 def test_pieces_read_ahead(monkeypatch):
     """With stages, the loops over a row say so to Triton; the results are the same."""
     monkeypatch.setattr(codegen, "choose", lambda *args: replace(choose(*args), stages=3))
-    x = rows(torch.bfloat16).repeat(20, 1)
-    assert "tl.range(32768, 40000, RBLOCK, num_stages=3)" in generated(half_softmax, x)[1].text
+    x = rows(torch.bfloat16)[:, 1:].repeat(20, 1)
+    assert "tl.range(32768, 39999, RBLOCK, num_stages=3)" in generated(half_softmax, x)[1].text
     torch.testing.assert_close(run(half_softmax, x)[0], torch.softmax(x, -1), rtol=1e-2, atol=1e-7, equal_nan=True)
+
+
+@pytest.mark.parametrize("length", [1200, 1024])
+@pytest.mark.parametrize("held", [0, 2])
+def test_a_piece_is_asked_for_while_the_one_before_is_worked_on(monkeypatch, length, held):
+    """Each element is read once a walk; nothing beyond the end. Halves wait as halves."""
+    monkeypatch.setattr(codegen, "choose", lambda *args: replace(choose(*args), x=1, r=256, held=held, split=1, ahead=True))
+    torch.manual_seed(0)
+    x = torch.randn(5, length) * 5
+    torch.testing.assert_close(run(softmax, x)[0], torch.softmax(x, -1), rtol=1e-5, atol=1e-7)
+    odd, w = x[:, 1:].bfloat16(), torch.randn(length - 1).bfloat16()
+    torch.testing.assert_close(run(half_softmax, odd)[0].float(), torch.softmax(odd.float(), -1), rtol=1e-2, atol=1e-6)
+    text = generated(softmax, x)[1].text
+    for body in text.split("for start in")[1:]:
+        assert body.index(" = n") < body.index(" = tl.load") < body.index("r = start + tl.arange")
+    torch.testing.assert_close(run(layer_norm, odd, w)[0], torch.nn.functional.layer_norm(odd, w.shape, w), rtol=2e-2, atol=2e-2)
+    waiting = [line for line in generated(layer_norm, odd, w)[1].text.splitlines() if line.strip()[:1] == "n"]
+    assert waiting and not any("float32" in line for line in waiting)
 
 
 def test_other_sums_are_taken_on_their_own_walk():
