@@ -3,7 +3,7 @@
 Runs on the captured graph, before the backward is traced, so that the backward is the fused one too.
 Before ``softmax((q @ k.transpose(-2, -1)) / 8 + mask, -1) @ v``; after ``scaled_dot_product_attention(q, k, v, mask, scale=1/8)``.
 A dropout of the weights goes along on a GPU: the operator draws it (other numbers than eager, as often; ``config.eager_random`` keeps those),
-and its backward draws the same again. Masks: ``attention_mask``. Upstream: ``torch._inductor.fx_passes.fuse_attention``.
+and its backward draws the same again. The result lies as the product's would, where that can be seen. Masks: ``attention_mask``. Upstream: ``torch._inductor.fx_passes.fuse_attention``.
 """
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from torch import fx
 
 from ...config import config
 from ...prims.lazy import Graph
+from ...shapes.known import known, same
 from .attention_mask import Attention, expanded, mask_agrees, operands, value
-from .mask_values import writes
+from .mask_values import name_of, writes
 
 DEEPEST_HEAD = 32
 """On a CPU the fused backward computes the scores again: with gradients it wins only over heads of so many channels."""
@@ -264,4 +265,26 @@ def _fused(call: Callable[..., fx.Node], a: Attention, copies: dict[fx.Node, fx.
     result = call(F.scaled_dot_product_attention, q, k, v, mask, a.drop, made.causal, scale=a.scale)
     if flat:
         result = call("squeeze", result, 1)
-    return result if made.unseen is None else call(torch.where, made.unseen, made.instead, result)
+    if made.unseen is not None:
+        result = call(torch.where, made.unseen, made.instead, result)
+    return result if _laid_out_anew(a) else call("contiguous", result)
+
+
+def _laid_out_anew(a: Attention) -> bool:
+    """Whether nobody sees how the result lies: the operator's lies as ``q`` does or with heads side by side, a product row-major. Models put the heads
+    side by side next; where they lie so that copies nothing, and nothing else shares that memory."""
+    if len(a.last.users) != 1:
+        return False
+    moved = next(iter(a.last.users))
+    if value(a.last).ndim != 4 or name_of(moved) not in ("transpose", "permute", "swapaxes") or len(moved.users) != 1:
+        return False
+    swapped = value(a.last).transpose(1, 2)
+    q = value(a.q)
+    return (all(map(same, value(moved).stride(), swapped.stride())) and name_of(next(iter(moved.users))) in ("contiguous", "reshape", "flatten")
+            and (_in_order(q) or _in_order(q.transpose(1, 2))))
+
+
+def _in_order(x: torch.Tensor) -> bool:
+    """Whether what is allocated like ``x`` is row-major: ``x`` itself may be a part of something larger."""
+    strides = x.stride()
+    return same(strides[-1], 1) and all([known(a >= b) for a, b in zip(strides, strides[1:])])

@@ -388,3 +388,52 @@ def test_an_attention_that_no_loss_reads_leaves_gradients_alone():
     q, k, v = heads(2, 2, 5, 8, grad=True)
     minipt2.compile(attend)(q, k, v, torch.ones(5, 5, dtype=torch.bool))[1].sum().backward()
     assert q.grad.eq(2).all() and v.grad.eq(2).all()
+
+
+def packed(x):
+    """q, k and v (2, 3, 12, 8) of rows (2, 12, 72), as one linear layer leaves them."""
+    return [part.unflatten(-1, (3, 8)).transpose(1, 2) for part in x.chunk(3, -1)]
+
+
+SEEN = {
+    "as it is": lambda o: o,
+    "a loop's operand": lambda o: (o + 1, o * 2),
+    "two views": lambda o: (o, o.transpose(1, 2)),
+    "a copy in eager": lambda o: (o.transpose(1, 2).reshape(2, 12, 24), o),
+    "two copies in eager": lambda o: (o.transpose(1, 2).reshape(2, 12, 24), o.transpose(1, 2).reshape(24, 24)),
+    "a view in eager": lambda o: o.view(2, -1),
+    "a clone": lambda o: o.transpose(1, 2).clone(),
+    "heads side by side": lambda o: o.transpose(1, 2).reshape(2, 12, 24),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SEEN)
+def test_results_lie_as_in_eager(name, dynamic, grad):
+    def fn(x):
+        q, k, v = packed(x)
+        return SEEN[name](torch.softmax(q @ k.mT / 3, -1) @ v)
+    x = torch.randn(2, 12, 72, requires_grad=grad)
+    want, got = fn(x), minipt2.compile(fn, dynamic=dynamic, fullgraph=True)(x)
+    want, got = [r if isinstance(r, tuple) else (r,) for r in (want, got)]
+    assert [a.stride() for a in got] == [a.stride() for a in want]
+    assert len({a.untyped_storage().data_ptr() for a in got}) == len({a.untyped_storage().data_ptr() for a in want})
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("moved", [lambda o: o.transpose(1, 2).reshape(2, -1, 24), lambda o: o.permute(0, 2, 1, 3).contiguous(),
+                                   lambda o: o.transpose(-3, -2).flatten(2)])
+def test_heads_put_side_by_side_are_not_copied(moved, dynamic):
+    made = []
+
+    def backend(gm, example_inputs):
+        made.append(fuse_attention(gm))
+        return made[0].forward
+
+    def fn(x):
+        q, k, v = packed(x)
+        return moved(torch.softmax(q @ k.mT / 3, -1) @ v)
+    minipt2.compile(fn, backend=backend, dynamic=dynamic)(torch.randn(2, 12, 72))
+    operator = next(n for n in made[0].graph.nodes if n.target is F.scaled_dot_product_attention)
+    assert [n.target for n in operator.users] == [n.target for n in operator.users if n.target in ("transpose", "permute")]
