@@ -3,7 +3,8 @@
 Runs on the captured graph, before the backward is traced, so that the backward is the fused one too.
 Before ``softmax((q @ k.transpose(-2, -1)) / 8 + mask, -1) @ v``; after ``scaled_dot_product_attention(q, k, v, mask, scale=1/8)``.
 A dropout of the weights goes along on a GPU: the operator draws it (other numbers than eager, as often; ``config.eager_random`` keeps those),
-and its backward draws the same again. The result lies as the product's would, where that can be seen. Masks: ``attention_mask``. Upstream: ``torch._inductor.fx_passes.fuse_attention``.
+and its backward draws the same again. The result lies as the product's would, where that can be seen.
+Masks: ``attention_mask``. Upstream: ``torch._inductor.fx_passes.fuse_attention``.
 """
 from __future__ import annotations
 
