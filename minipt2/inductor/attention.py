@@ -21,6 +21,8 @@ aten = torch.ops.aten
 FORWARD, BACKWARD = aten._scaled_dot_product_flash_attention_for_cpu.default, aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 WIDTH = 16
 """Widths of heads are multiples of it: whole vectors on every CPU."""
+MOST_TURNED = 1 << 24
+"""Numbers of a head's keys beyond which a thread's copies of them take more memory than is well spent."""
 Sizes = ctypes.c_int64 * (len(FIELDS) + 3 * len(TENSORS) + 1)
 T = torch.Tensor
 Strides = tuple[int, ...]
@@ -60,7 +62,9 @@ def _sizes(causal: bool, q: torch.Size, k: torch.Size, v: torch.Size, mask: tupl
     """The C's sizes: ``FIELDS``, then for each of ``TENSORS`` how far it is from one batch, head and row to the next. ``strides``: of q, k, v, out,
     lse, and in the backward of the gradients. None for what the C cannot read. Kept: a call costs more than a small block otherwise."""
     (batch, heads, rows, width), columns = q, k[2]
-    if k != (batch, heads, columns, width) or k != v or width % WIDTH or 0 in q or not columns or any(s[3:] not in ((), (1,)) for s in strides):
+    if k != (batch, heads, columns, width) or k != v or width % WIDTH or 0 in q or not 0 < width * columns <= MOST_TURNED:
+        return None
+    if any(s[3:] not in ((), (1,)) for s in strides):
         return None
     apart = dict(zip([name for name in TENSORS if name != "mask"], strides))
     apart["mask"] = (0, 0, 0, 0) if mask is None else _spread(*mask, (batch, heads, rows, columns))

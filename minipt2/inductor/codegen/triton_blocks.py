@@ -16,10 +16,10 @@ rows          a whole row up to ``PERSISTENT`` elements, read once         later
               several short rows together, 1024 elements or more           a warp for a row of 64 would idle
               longer rows in pieces of 4096                                2 vector loads a thread in flight
               of a half type from 16384 to 65536: in registers, two        measured: softmax and layer norm of 32768 94 to 96 % of a
-              elements in each, in pieces of 8 elements a thread           copy (73 % with a register each), of 65536 84 and 80 %
+              elements in each, in pieces of 8 elements a thread           copy (73 % with a register each), layer norm of 65536 84 %
               walked twice: in pieces of 16384                             one program an SM, whose row stays in the cache
               a softmax of one operand: of 32768, in half types of 8192    few pieces bring few new maxima; of a half type three walks,
-              of which five stay in registers                              of which two read what is left
+              of which five stay in registers                              of which two read what is left: 90 % of 65536, in pairs 83 %
               a few long rows shared by programs, results put together     all SMs at work; a second, small kernel
 channels      whole rows of up to 512: 2 vector loads a thread             vectors beside them are read once for several rows
 positions     the same, 1 vector load a thread                             windows and padding are worked out once a row
@@ -201,7 +201,7 @@ def _rows(plan: Plan, hw: Hw, paired: bool) -> Blocks:
     split = _split(plan, plan.rows, 2048, hw)
     if split > 1:
         return Blocks(1, 2048, warps=8, split=split)
-    if paired and _stays_in_pairs(plan):
+    if paired and _stays_in_pairs(plan) and (plan.length <= PERSISTENT or len({i.args[:2] for i in loads}) > 1):
         warps = 16 if plan.length <= PERSISTENT else 32
         return Blocks(1, 256 * warps, warps=warps, held=-(-plan.length // (256 * warps)))
     if row <= (PERSISTENT if len(loads) <= FEW_LOADS else PERSISTENT // 2):
