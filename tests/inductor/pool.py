@@ -65,7 +65,7 @@ class Pool(Recorder):
     def move(self, storage: torch.UntypedStorage) -> None:
         """As ``Recorder.move``, for memory that cannot be resized: its tensors are looked up."""
         self.moved += 1
-        found = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter)]
+        found = [t for t in gc.get_objects() if type(t) in (torch.Tensor, torch.nn.Parameter) and torch._C._has_storage(t)]
         found += [t.grad for t in found if t.is_leaf and t.grad is not None]
         for t in {id(t): t for t in found if t.untyped_storage()._cdata == storage._cdata}.values():
             with torch.no_grad():

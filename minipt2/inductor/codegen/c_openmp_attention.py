@@ -2,9 +2,9 @@
 
 One library for all shapes, compiled once. A block of scores (48 rows and all columns, fewer rows where there are very many columns) stays in the second
 cache from the first product to the last, so that nothing of the size rows x columns is ever written to memory; the backward makes the softmax
-again (Dao and others, 2022), from the scores alone: with the logarithm of its divisor weights would be as inexact as large scores are. Whole rows are
-at hand, so the largest score needs no second look. The keys (and in
-the backward the values) are turned over once for each head; the other operands are read in place, with whatever strides between rows.
+again (Dao and others, 2022), from the scores alone: with the logarithm of its divisor weights would be as inexact as large scores are. Whole rows
+are at hand, so the largest score needs no second look. The keys (and in the backward the values) are turned over once for each head; the other
+operands are read in place, with whatever strides between rows.
 A tile of 6 rows x 4 vectors, or 12 x 2 where a head is narrow, stays in registers. Heads are shared out among threads, in the forward blocks of rows too.
 Upstream: ``aten/src/ATen/native/cpu/FlashAttentionKernel.cpp``.
 """
@@ -138,8 +138,8 @@ static int64_t block_columns(const sizes *g, const float *mask, int64_t b, int64
 
 void attention_forward(const int64_t *fields, double scale, const float *q, const float *k, const float *v, const float *mask, float *out, float *lse) {
   const sizes *const g = (const sizes *)fields;
-  const int64_t filled = (g->columns + GROUP - 1) / GROUP * GROUP, ahead = filled + LANES, width = g->width, heads = g->batch * g->heads, most = omp_get_max_threads();
-  const int64_t threads = heads * g->rows * g->columns * width < WORK_FOR_THREADS ? 1 : most;
+  const int64_t filled = (g->columns + GROUP - 1) / GROUP * GROUP, ahead = filled + LANES, width = g->width, heads = g->batch * g->heads;
+  const int64_t threads = heads * g->rows * g->columns * width < WORK_FOR_THREADS ? 1 : omp_get_max_threads();
   int64_t block = SCORES / ahead / 12 * 12;
   block = block > BLOCK ? BLOCK : block < 12 ? 12 : block;
   const int64_t blocks = (g->rows + block - 1) / block, parts = heads >= 4 * threads ? 1 : least(blocks, 4 * threads);
@@ -155,7 +155,7 @@ void attention_forward(const int64_t *fields, double scale, const float *q, cons
       for (int64_t r0 = item % parts * blocks / parts * block; r0 < least((item % parts + 1) * blocks / parts * block, g->rows); r0 += block) {
         const int64_t rows = least(block, g->rows - r0), columns = block_columns(g, mask, b, h, r0, rows);
         float *const o = AT(out, b, h, r0);
-        float shifts[BLOCK], sums[BLOCK], logs[BLOCK];
+        float shifts[BLOCK], sums[BLOCK] = {0}, logs[BLOCK];
         multiply(rows, up(columns), width, AT(q, b, h, r0), g->q.row, 1, keys, GROUP, GROUP * width, scores, ahead, 0);
         for (int64_t i = 0; i < rows; i++) {
           float *const s = scores + i * ahead;
