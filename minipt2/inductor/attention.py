@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from ..errors import BackendError, CompilerNotFound
 from . import cache
 from .codegen.c_openmp_attention import FIELDS, TENSORS, source
 
@@ -37,7 +36,7 @@ def attention(q: T, k: T, v: T, dropout_p: float = 0.0, is_causal: bool = False,
                    q.stride(), k.stride(), v.stride(), out.stride(), lse.stride())
     if sizes is None:
         return FORWARD(q, k, v, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-    _library().attention_forward(sizes, width ** -0.5 if scale is None else scale, q.data_ptr(), k.data_ptr(), v.data_ptr(),
+    library().attention_forward(sizes, width ** -0.5 if scale is None else scale, q.data_ptr(), k.data_ptr(), v.data_ptr(),
                                  None if attn_mask is None else attn_mask.data_ptr(), out.data_ptr(), lse.data_ptr())
     return out, lse
 
@@ -52,7 +51,7 @@ def attention_backward(grad: T, q: T, k: T, v: T, out: T, logsumexp: T, dropout_
                    *[x.stride() for x in (q, k, v, out, logsumexp, grad, dq, dk, dv)])
     if sizes is None:
         return BACKWARD(grad, q, k, v, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-    _library().attention_backward(sizes, q.shape[-1] ** -0.5 if scale is None else scale, q.data_ptr(), k.data_ptr(), v.data_ptr(),
+    library().attention_backward(sizes, q.shape[-1] ** -0.5 if scale is None else scale, q.data_ptr(), k.data_ptr(), v.data_ptr(),
                                   None if attn_mask is None else attn_mask.data_ptr(), grad.data_ptr(), dq.data_ptr(), dk.data_ptr(), dv.data_ptr())
     return dq, dk, dv
 
@@ -83,18 +82,9 @@ def _spread(shape: torch.Size, strides: Strides, wanted: tuple[int, ...]) -> Str
 
 
 @functools.cache
-def _library() -> Any:
-    """Raises CompilerNotFound, BackendError."""
-    library = cache.compile_c(source())
-    for function, pointers in ((library.attention_forward, 6), (library.attention_backward, 8)):
+def library() -> Any:
+    """The C functions. Raises CompilerNotFound, BackendError."""
+    made = cache.compile_c(source())
+    for function, pointers in ((made.attention_forward, 6), (made.attention_backward, 8)):
         function.argtypes, function.restype = [ctypes.POINTER(ctypes.c_int64), ctypes.c_double, *[ctypes.c_void_p] * pointers], None
-    return library
-
-
-def available() -> bool:
-    """Whether there is a C compiler that makes the library."""
-    try:
-        _library()
-    except (CompilerNotFound, BackendError):
-        return False
-    return True
+    return made

@@ -33,11 +33,7 @@ neither), a call from Python (seconds)."""
 
 def worth_packing(problem: Problem) -> bool:
     """Whether the packed product is the faster one. False where there is no compiler for it."""
-    try:
-        address()
-    except (CompilerNotFound, BackendError):
-        return False
-    return winner_of(_race, _part(problem), cache.toolchain_identity(), source()) == OWN
+    return beats_vendor(_race, _part(problem), address, source())
 
 
 def _part(problem: Problem) -> Problem:
@@ -47,6 +43,15 @@ def _part(problem: Problem) -> Problem:
         return problem._replace(rows=min(rows, MOST_ROWS), depth=min(depth, MOST_DEPTH), columns=min(columns, MOST_COLUMNS))
     images = max(min(image[0], MOST_ROWS * image[0] // rows), 1)
     return problem._replace(rows=rows // image[0] * images, image=(images, *image[1:]))
+
+
+def beats_vendor(race: Callable[[Any, float, dict[str, float]], str], problem: Any, library: Callable[[], Any], text: str) -> bool:
+    """Whether C of ours wins ``race`` (see ``winner_of``). ``library`` makes what ``text`` is the source of: without a compiler for it, no."""
+    try:
+        library()
+    except (CompilerNotFound, BackendError):
+        return False
+    return winner_of(race, problem, cache.toolchain_identity(), text) != VENDOR
 
 
 def winner_of(race: Callable[[Any, float, dict[str, float]], str], problem: Any, *facts: str) -> str:

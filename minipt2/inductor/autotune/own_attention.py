@@ -8,21 +8,20 @@ from typing import Any, Callable
 
 import torch
 
-from ..attention import BACKWARD, FORWARD, attention, attention_backward, available
+from ..attention import BACKWARD, FORWARD, attention, attention_backward, library
 from ..codegen.c_openmp_attention import source
 from ..passes.own_attention import Heads
-from .. import cache
-from .cpu import seconds_of, winner_of
+from .cpu import VENDOR, beats_vendor, seconds_of
 from .race import pick
 
-VENDOR, OWN = "vendor", "own"
+OWN = "own"
 CLOSE = 1e-3
 """How far apart two right answers may be, as a part of the larger one's norm: this finds a wrong library, tests find wrong digits."""
 
 
 def worth_computing(problem: Heads) -> bool:
     """Whether ours is the faster one. False where there is no compiler for it."""
-    return available() and winner_of(_race, problem, cache.toolchain_identity(), source()) == OWN
+    return beats_vendor(_race, problem, library, source())
 
 
 def _race(problem: Heads, seconds: float, times: dict[str, float]) -> str:

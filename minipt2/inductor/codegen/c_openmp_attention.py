@@ -131,6 +131,12 @@ static int64_t reached(const float *mask, int64_t row, int64_t rows, int64_t col
 
 #define AT(name, b, h, r) (name + (b) * g->name.batch + (h) * g->name.head + (r) * g->name.row) /* g->q says how q lies, and so on */
 
+/* rows of a block whose scores lie ``ahead`` numbers apart: whole tiles */
+static int64_t block_rows(int64_t ahead) {
+  const int64_t rows = SCORES / ahead / 12 * 12;
+  return rows > BLOCK ? BLOCK : rows < 12 ? 12 : rows;
+}
+
 static int64_t block_columns(const sizes *g, const float *mask, int64_t b, int64_t h, int64_t r0, int64_t rows) {
   const int64_t columns = g->causal ? least(g->columns, r0 + rows) : g->columns;
   return mask && g->mask_column ? reached(AT(mask, b, h, r0), g->mask.row, rows, columns) : columns;
@@ -140,8 +146,7 @@ void attention_forward(const int64_t *fields, double scale, const float *q, cons
   const sizes *const g = (const sizes *)fields;
   const int64_t filled = (g->columns + GROUP - 1) / GROUP * GROUP, ahead = filled + LANES, width = g->width, heads = g->batch * g->heads;
   const int64_t threads = heads * g->rows * g->columns * width < WORK_FOR_THREADS ? 1 : omp_get_max_threads();
-  int64_t block = SCORES / ahead / 12 * 12;
-  block = block > BLOCK ? BLOCK : block < 12 ? 12 : block;
+  const int64_t block = block_rows(ahead);
   const int64_t blocks = (g->rows + block - 1) / block, parts = heads >= 4 * threads ? 1 : least(blocks, 4 * threads);
 #pragma omp parallel if(threads > 1)
   {
@@ -188,8 +193,7 @@ void attention_backward(const int64_t *fields, double scale, const float *q, con
   const sizes *const g = (const sizes *)fields;
   const int64_t filled = (g->columns + GROUP - 1) / GROUP * GROUP, ahead = filled + LANES, width = g->width, heads = g->batch * g->heads;
   const int64_t threads = heads * g->rows * g->columns * width < WORK_FOR_THREADS ? 1 : omp_get_max_threads();
-  int64_t block = SCORES / ahead / 12 * 12;
-  block = block > BLOCK ? BLOCK : block < 12 ? 12 : block;
+  const int64_t block = block_rows(ahead);
 #pragma omp parallel if(threads > 1)
   {
     float *const keys = malloc(2 * (width * filled + block * ahead) * sizeof(float)), *const values = keys + width * filled;

@@ -1,7 +1,7 @@
 """A few long rows: several programs share each, and a second, small kernel puts their results together.
 
-``Part`` walks a chunk of the row, pieces that lie evenly apart, and leaves what it has in a workspace, ``[chunk, row]``; ``Final`` reduces over the chunks, in order, and
-goes on with what follows the reduction. Upstream: ``torch._inductor.ir.Reduction.create_multilayer``.
+``Part`` walks a chunk of the row, pieces that lie evenly apart, and leaves what it has in a workspace, ``[chunk, row]``; ``Final`` reduces over the
+chunks, in order, and goes on with what follows the reduction. Upstream: ``torch._inductor.ir.Reduction.create_multilayer``.
 """
 from __future__ import annotations
 

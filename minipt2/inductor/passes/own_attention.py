@@ -74,4 +74,5 @@ def _problem(node: fx.Node) -> Heads | None:
     columns = likely(shape_of(k)[2])
     if width % WIDTH or batch * heads * rows * columns * width < FEWEST_MULTIPLICATIONS:
         return None
-    return Heads(batch, heads, rows, columns, width, bool(named.get("is_causal", False)), None if mask is None else tuple(map(likely, shape_of(mask))), backward)
+    masked = None if mask is None else tuple(map(likely, shape_of(mask)))
+    return Heads(batch, heads, rows, columns, width, bool(named.get("is_causal", False)), masked, backward)

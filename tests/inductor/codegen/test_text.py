@@ -2,8 +2,6 @@
 
 ``MINIPT2_GOLDEN=1 pytest tests/inductor/codegen/test_text.py`` writes the files anew.
 """
-import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +12,10 @@ from minipt2.inductor.codegen.c_openmp_ops import C, cast, literal
 from minipt2.inductor.codegen.c_openmp_reduce import identity, reduce
 from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import schedule
+from tests.inductor.codegen.written import check_golden
 from tests.inductor.programs import graph_of
 from tests.inductor.scheduler.test_fusion import layer_norm, softmax
 
-GOLDEN = Path(__file__).parent / "golden"
 A, V = torch.zeros(64, 128), torch.zeros(128)
 PROGRAMS = {
     "bias_relu": (lambda u, v: P.relu(P.add(u, P.broadcast_in_dim(v, u.shape, [1]))), A, V),
@@ -35,11 +33,7 @@ def functions(fn, *tensors):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_golden(name):
-    text, path = functions(*PROGRAMS[name]), GOLDEN / f"{name}.c"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        GOLDEN.mkdir(exist_ok=True)
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden(name, functions(*PROGRAMS[name]), "c")
 
 
 def test_equal_kernels_are_written_once():

@@ -4,9 +4,7 @@
 """
 import ctypes
 import importlib
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -26,12 +24,12 @@ from minipt2.inductor.scheduler import GPU, plan_memory, schedule
 from minipt2.inductor.triton_library import library
 from minipt2.trace import subscribe
 from tests.compare import assert_same, check_module
+from tests.inductor.codegen.written import check_golden, check_machine_code
 from tests.inductor.programs import graph_of
 from tests.inductor.scheduler.test_fusion import layer_norm, softmax
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
-GOLDEN = Path(__file__).parent / "golden"
 
 
 def generated(fn, *tensors, hw: Hw = REFERENCE):
@@ -157,10 +155,7 @@ def test_rows_too_long_for_registers():
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name):
-    text, path = generated(*PROGRAMS[name])[1].text, GOLDEN / f"{name}.triton"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden(name, generated(*PROGRAMS[name])[1].text)
 
 
 @pytest.mark.slow
@@ -171,8 +166,7 @@ def test_machine_code_for_two_generations():
     futures = [f for s in sources.values() for f in triton_pool.submit([vars(p) for p in s.programs], 90)]
     elder = (*SHOWN[:4], "three_ways", "sliced_transpose", "channels_last")
     futures += [f for n in elder for f in triton_pool.submit([vars(p) for p in sources[n].programs], 80)]
-    for binary, launch in (f.result() for f in futures):
-        assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+    check_machine_code(futures)
 
 
 def test_equal_kernels_are_compiled_once_and_kept():

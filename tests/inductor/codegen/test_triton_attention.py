@@ -1,9 +1,7 @@
 """The attention template without a GPU: against float64 and eager's kernel under Triton's interpreter, as machine code, and as text."""
 import importlib
 import math
-import os
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,10 +20,10 @@ from minipt2.inductor.scheduler import GPU, schedule
 from minipt2.inductor.scheduler.attention import Attention, attention_of
 from minipt2.inductor.scheduler.templates import Template
 from tests.inductor.attention import graph_of, heads
+from tests.inductor.codegen.written import check_golden
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
-GOLDEN = Path(__file__).parent / "golden"
 aten = torch.ops.aten
 EPS = {torch.bfloat16: 2 ** -7, torch.float16: 2 ** -10}
 """The interpreter cuts numbers off where it should round them to bfloat16."""
@@ -234,10 +232,7 @@ def shown():
 
 @pytest.mark.parametrize("name", ["attention_causal", "attention_bias"])
 def test_golden(name):
-    text, path = shown()[name].text, GOLDEN / f"{name}.triton"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden(name, shown()[name].text)
 
 
 def test_offsets_beyond_32_bits():

@@ -3,9 +3,7 @@
 The interpreter rounds to bfloat16 by cutting off, so that products left out are up to 2**-21 of the whole there; on a GPU they are below 2**-24.
 """
 import importlib
-import os
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,11 +18,11 @@ from minipt2.inductor.codegen.triton_wrapper import GpuWriter
 from minipt2.inductor.hardware import REFERENCE
 from tests.compare import check_module
 from tests.inductor.codegen.test_triton_template import CONVOLUTIONS, VIEWS, layer, linear, shapes
+from tests.inductor.codegen.written import check_golden, check_machine_code
 from tests.inductor.templates import check, run, templated
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-GOLDEN = Path(__file__).parent / "golden"
 CUTS = ["registers", "rhs", "lhs"]
 MOST = 2.0 ** -20
 """Of the sum of the products' absolute values, by which a result may be off."""
@@ -155,10 +153,7 @@ SHOWN = {"mm_in_pieces": (shapes(layer, (2048, 768), (768, 3072), (3072,), dtype
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name):
     (fn, *tensors), tile = SHOWN[name]
-    text, path = templated(fn, *tensors, tile=tile, hw=REFERENCE)[1].text, GOLDEN / f"{name}.triton"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden(name, templated(fn, *tensors, tile=tile, hw=REFERENCE)[1].text)
 
 
 def test_pieces_lie_in_memory_of_the_launch():
@@ -177,8 +172,7 @@ def test_machine_code_for_two_generations():
     sources += [templated(*shapes(transposed, (2048, 768), (2048, 770), dtype=torch.float32), tile=Tile(64, 64, 32, 4, 2, split=2, cut=cut))[1] for cut in CUTS]
     sources += [templated(convolution, image, weight, tile=Tile(64, 64, 32, 4, 2, cut="rhs"))[1]]
     futures = [f for s in sources for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in s.programs], capability)]
-    for binary, launch in (f.result() for f in futures):
-        assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+    check_machine_code(futures)
 
 
 # ------------------------------------------------------------------ a model

@@ -1,8 +1,6 @@
 """Loops before a contraction, done where its template loads an operand: against float64 under Triton's interpreter, and what stays outside."""
 import importlib
-import os
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,12 +17,12 @@ from minipt2.inductor.scheduler import GPU, schedule
 from minipt2.inductor.scheduler.operands import prologues
 from minipt2.inductor.scheduler.templates import Template
 from tests.compare import check_module
+from tests.inductor.codegen.written import check_golden, check_machine_code
 from tests.inductor.programs import graph_of
 from tests.inductor.templates import check, run, templated
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
-GOLDEN = Path(__file__).parent / "golden"
 TILE = Tile(32, 32, 16)
 
 
@@ -184,13 +182,9 @@ def shown():
 
 
 def test_golden():
-    text, path = shown().text, GOLDEN / "mm_of_bytes.triton"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden("mm_of_bytes", shown().text)
 
 
 @pytest.mark.slow
 def test_machine_code_for_two_generations():
-    for binary, launch in (f.result() for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in shown().programs], capability)):
-        assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+    check_machine_code(f for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in shown().programs], capability))

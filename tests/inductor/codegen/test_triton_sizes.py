@@ -5,7 +5,6 @@ import dataclasses
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,13 +19,13 @@ from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import GPU, schedule
 from minipt2.inductor.triton_sizes import SizeClass, rounded, size_class
 from tests.compare import assert_same
+from tests.inductor.codegen.written import check_golden, check_machine_code
 from tests.inductor.symbolic import check, graph_of
 from tests.inductor.test_symbolic import CASES, dtypes_of
 from tests.varying import check_growing_cache, check_sizes, images, padded, tokens
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
-GOLDEN = Path(__file__).parent / "golden"
 LARGE = 20_000
 
 
@@ -102,10 +101,7 @@ def test_known_sizes_beside_unknown_ones_stay_numbers():
 
 @pytest.mark.parametrize("name", ["softmax", "layer norm of any length", "transposed", "column sums", "joined"])
 def test_golden(name):
-    text, path = source_of(name)[1].text, GOLDEN / f"{name.replace(' ', '_')}_sizes.triton"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden(f"{name.replace(' ', '_')}_sizes", source_of(name)[1].text)
 
 
 @pytest.mark.slow
@@ -120,8 +116,7 @@ def test_machine_code_for_two_generations():
             made = [triton_sized.variant(base64.b64decode(kernel["plan"]), k, dataclasses.asdict(REFERENCE)) for k in others]
             programs += [c["program"] for v in (kernel["variants"][0][1], *made) for c in v["calls"]]
     futures = triton_pool.submit(programs, 90) + triton_pool.submit(programs[::5], 80)
-    for binary, launch in (f.result() for f in futures):
-        assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+    check_machine_code(futures)
 
 
 # ------------------------------------------------------------------ launching

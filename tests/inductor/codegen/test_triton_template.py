@@ -1,8 +1,6 @@
 """Templates for contractions without a GPU: against float64 under Triton's interpreter, as machine code, and as text."""
 import importlib
-import os
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,12 +17,12 @@ from minipt2.inductor.lowering import lower
 from minipt2.inductor.scheduler import GPU, schedule
 from minipt2.inductor.scheduler.templates import Template
 from tests.compare import check_module
+from tests.inductor.codegen.written import check_golden, check_machine_code
 from tests.inductor.programs import graph_of
 from tests.inductor.templates import check, run, templated
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton.runtime.interpreter")
-GOLDEN = Path(__file__).parent / "golden"
 BANDS = Tile(16, 16, 32, group=2)
 
 
@@ -298,10 +296,7 @@ SHOWN = {
 @pytest.mark.parametrize("name", SHOWN)
 def test_golden(name):
     (fn, *tensors), tile = SHOWN[name]
-    text, path = templated(fn, *tensors, tile=tile, hw=REFERENCE)[1].text, GOLDEN / f"{name}.triton"
-    if os.environ.get("MINIPT2_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text(), "generated text changed; MINIPT2_GOLDEN=1 writes it anew"
+    check_golden(name, templated(fn, *tensors, tile=tile, hw=REFERENCE)[1].text)
 
 
 def test_offsets_beyond_32_bits():
@@ -319,8 +314,7 @@ def test_machine_code_for_two_generations():
     sources += [templated(convolution, *first, tile=Tile(128, 64, 32, 4, 3))[1]]
     sources += [templated(convolution, image, weight, tile=Tile(128, 64, 64, 4, 3))[1], templated(*shapes(P.bmm, (8, 100, 64), (8, 64, 80)), tile=Tile(32, 32, 32))[1]]
     futures = [f for s in sources for capability in (80, 90) for f in triton_pool.submit([asdict(p) for p in s.programs], capability)]
-    for binary, launch in (f.result() for f in futures):
-        assert binary[:4] == b"\x7fELF" and launch["threads"] % 32 == 0
+    check_machine_code(futures)
 
 
 # ------------------------------------------------------------------ models
