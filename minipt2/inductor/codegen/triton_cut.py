@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import torch
 
-from .triton_pieces import CUTS, Pieces, extent, memory, span
+from .triton_pieces import CUTS, Pieces, extent, memory, operand, span
 from .triton_template import TemplateWriter
 from .triton_template_plan import TemplatePlan, Tile
 
@@ -20,7 +20,7 @@ class Cut(TemplateWriter):
 
     def write(self) -> "Cut":
         c, name = self.contraction, self.operand
-        count, step, start = span(c, name), extent(c, name), {"lhs": c.a, "rhs": c.b}[name].offset
+        count, step, start = span(c, name), extent(c, name), operand(c, name)[0].offset
         self.share(memory(name), 3 * step, torch.bfloat16)
         wide = ".to(tl.int64)" if self.plan.wide else ""
         mask = f", x < {count}" if count % BLOCK else ""

@@ -45,7 +45,7 @@ class Pieces:
         """The operands whose pieces lie in memory. What a program makes itself it cuts itself."""
         c = self.contraction
         made = {"lhs": c.make_a, "rhs": c.make_b}
-        return {name: {"lhs": c.a, "rhs": c.b}[name] for name in CUTS[self.cut] if made[name] is None}
+        return {name: operand(c, name)[0] for name in CUTS[self.cut] if made[name] is None}
 
     def lying(self, tile: str, name: str, o: Operand) -> list[tuple[str, str, Operand]]:
         """(value, pointer, operand) of what is loaded for a tile of ``o``."""
@@ -66,10 +66,15 @@ def memory(name: str) -> str:
     return f"{name}_pieces"
 
 
+def operand(c: Contraction, name: str) -> tuple[Operand, tuple[int, int, int]]:
+    """``lhs`` or ``rhs``, and its sizes."""
+    z, m, n = c.sizes
+    return (c.a, (z, m, c.k)) if name == "lhs" else (c.b, (z, c.k, n))
+
+
 def span(c: Contraction, name: str) -> int:
     """Elements of memory from the first of an operand to its last."""
-    z, m, n = c.sizes
-    o, sizes = (c.a, (z, m, c.k)) if name == "lhs" else (c.b, (z, c.k, n))
+    o, sizes = operand(c, name)
     dims: list[tuple[int, Any]] = list(zip(sizes, o.strides))
     if c.window is not None:
         assert name == "rhs", "an image is cut in registers"
@@ -84,7 +89,6 @@ def extent(c: Contraction, name: str) -> int:
 
 def dense(c: Contraction, name: str) -> bool:
     """Whether an operand's elements fill the memory they lie in: they are cut as they lie."""
-    z, m, n = c.sizes
-    o, sizes = (c.a, (z, m, c.k)) if name == "lhs" else (c.b, (z, c.k, n))
+    o, sizes = operand(c, name)
     taps = prod(c.window.taps) if c.window else 1
     return span(c, name) <= 1.25 * taps * prod(size for size, stride in zip(sizes, o.strides) if stride or size == 1)
